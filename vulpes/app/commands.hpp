@@ -1,0 +1,37 @@
+// Subcommands. Each `add_*` describes one to CLI11 and sets `command` when it is chosen.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "vulpes/core/errors.hpp"
+#include "vulpes/io/config.hpp"
+
+namespace vulpes::app {
+
+using Command = std::function<ExitCode()>;
+
+void add_train(CLI::App& app, Command& command);
+void add_evaluate(CLI::App& app, Command& command);
+void add_data(CLI::App& app, Command& command);
+void add_step(CLI::App& app, Command& command);
+void add_info(CLI::App& app, Command& command);
+
+/// Vulpes, Kokkos, back ends and BLAS, one a line.
+std::string version_text();
+void start_logging(const std::string& level);
+
+/// A configuration file with `--set` and `--seed` applied, checked.
+struct ConfigOptions {
+  std::string file;
+  std::vector<std::string> settings;
+  std::string data;
+  std::int64_t seed = -1;
+
+  void add_to(CLI::App& sub);
+  io::Config read() const;
+};
+
+}  // namespace vulpes::app

@@ -1,0 +1,76 @@
+// The command line: subcommands, exit codes, messages.
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <cstdio>
+#include <iostream>
+
+#include "vulpes/app/commands.hpp"
+#include "vulpes/core/errors.hpp"
+#include "vulpes/core/runtime.hpp"
+#include "vulpes/io/config_io.hpp"
+#include "vulpes/trainer/trainer.hpp"
+
+namespace {
+
+using vulpes::ExitCode;
+
+void on_signal(int) { vulpes::trainer::request_stop(); }
+
+/// SIGUSR1 (Slurm's notice), SIGTERM and SIGINT: checkpoint, then exit 75. A second SIGINT ends the program at once.
+void install_signal_handlers() {
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  action.sa_flags = SA_RESTART;
+  for (const int signal : {SIGUSR1, SIGTERM}) sigaction(signal, &action, nullptr);
+  action.sa_flags |= static_cast<int>(SA_RESETHAND);
+  sigaction(SIGINT, &action, nullptr);
+}
+
+/// One message a problem, each on its own line, on stderr.
+void report(const std::string& message) {
+  std::size_t begin = 0;
+  while (begin < message.size()) {
+    const std::size_t end = std::min(message.find('\n', begin), message.size());
+    std::fprintf(stderr, "vulpes: %s\n", message.substr(begin, end - begin).c_str());
+    begin = end + 1;
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{"Vulpes trains trading agents: a branching dueling double DQN with C51 heads and prioritised replay."};
+  app.set_version_flag("--version", vulpes::app::version_text());
+  app.require_subcommand(1);
+  app.fallthrough(false);
+  app.get_formatter()->column_width(34);
+  std::function<ExitCode()> command;
+  int threads = 0;
+  std::string log_level = "info";
+  app.add_option("--threads", threads, "host threads; 0: all cores")->check(CLI::Range(0, 4096));
+  app.add_option("--log-level", log_level, "trace, debug, info, warn, error or off")->capture_default_str();
+  vulpes::app::add_train(app, command);
+  vulpes::app::add_evaluate(app, command);
+  vulpes::app::add_data(app, command);
+  vulpes::app::add_step(app, command);
+  vulpes::app::add_info(app, command);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    const int code = app.exit(e);
+    return code == 0 ? 0 : static_cast<int>(ExitCode::bad_usage);
+  }
+  install_signal_handlers();
+  try {
+    const vulpes::Runtime runtime(argv, threads);
+    vulpes::app::start_logging(log_level);
+    return static_cast<int>(command());
+  } catch (const vulpes::InputError& e) {
+    report(e.what());
+    return static_cast<int>(ExitCode::bad_usage);
+  } catch (const std::exception& e) {
+    report(e.what());
+    return static_cast<int>(ExitCode::failed);
+  }
+}

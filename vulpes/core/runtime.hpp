@@ -1,0 +1,31 @@
+// Start and end of the program's numerics: Kokkos, the host threads' floating-point mode, and the host BLAS.
+#pragma once
+
+#include <string>
+
+#include "vulpes/core/compat.hpp"
+
+namespace vulpes {
+
+/// Lives as long as anything numeric does; create one first in main.
+///
+/// - OpenBLAS: uses the widest kernels that this processor has. An OpenBLAS older than the processor falls back to
+///   kernels four times slower and reads its choice (OPENBLAS_CORETYPE) only while it is loaded: then this sets the
+///   variable and executes the program again. A value that the user has set is kept. Each call runs on one thread;
+///   core/gemm splits products over threads itself.
+/// - Kokkos is initialised with `threads` host threads (0: all cores).
+/// - Every host thread flushes denormal numbers to zero: decaying moments end in them, and each costs over 100 cycles.
+class Runtime {
+ public:
+  explicit Runtime(char** argv, int threads = 0);
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+ private:
+  Kokkos::ScopeGuard kokkos_;
+};
+
+/// For logs and checkpoints, as in "OpenBLAS 0.3.21, kernels SkylakeX, 2 threads": what the last bits depend on.
+std::string host_numerics_description();
+
+}  // namespace vulpes

@@ -1,0 +1,72 @@
+// Row tiles: one launch shape for formulas that work on every row of a batch, for several items of each row.
+//
+// A kernel body is written as steps of `tile.items(n, f)`, where f(item, row) handles one item of the row(s) at `row`
+// and returns nothing, with `tile.sync()` between steps that read each other's results. On a host core a tile is
+// one pack of rows (core/pack.hpp) and items are a loop; on a device a tile is a team: items are spread over its
+// threads, rows over vector lanes.
+#pragma once
+
+#include "vulpes/core/pack.hpp"
+#include "vulpes/core/spaces.hpp"
+
+namespace vulpes {
+
+template <class Space, class Real>
+class HostTile {
+ public:
+  using Value = Pack<Real>;
+  static constexpr int rows = Value::size;
+  explicit HostTile(int index) : index_(index) {}
+  int index() const { return index_; }
+  template <class F>
+  void items(int n, const F& f) const {
+    for (int i = 0; i < n; ++i) f(i, index_ * rows);
+  }
+  void sync() const {}
+
+ private:
+  int index_;
+};
+
+template <class Space, class Real>
+class DeviceTile {
+ public:
+  using Value = Real;
+  using Member = typename Kokkos::TeamPolicy<Space>::member_type;
+  static constexpr int rows = 16;
+  static constexpr int threads = 16;
+  KOKKOS_INLINE_FUNCTION explicit DeviceTile(const Member& team) : team_(team) {}
+  KOKKOS_INLINE_FUNCTION int index() const { return team_.league_rank(); }
+  template <class F>
+  KOKKOS_INLINE_FUNCTION void items(int n, const F& f) const {
+    const int row0 = team_.league_rank() * rows;
+    Kokkos::parallel_for(Kokkos::TeamThreadRange(team_, n), [&](int i) {
+      Kokkos::parallel_for(Kokkos::ThreadVectorRange(team_, rows), [&](int r) { f(i, row0 + r); });
+    });
+  }
+  KOKKOS_INLINE_FUNCTION void sync() const { team_.team_barrier(); }
+
+ private:
+  const Member& team_;
+};
+
+template <class Space, class Real>
+using Tile = std::conditional_t<is_host_space<Space>, HostTile<Space, Real>, DeviceTile<Space, Real>>;
+
+/// Runs `body(tile)` for the tiles of `rows` rows. `rows` is a multiple of the tile's rows.
+template <class Real, class Space, class Body>
+void for_each_tile(const Space& space, const char* label, int rows, const Body& body) {
+  using T = Tile<Space, Real>;
+  const int tiles = rows / T::rows;
+  if constexpr (is_host_space<Space>) {
+    Kokkos::parallel_for(label, range(space, tiles), [=](std::int64_t i) { body(T(static_cast<int>(i))); });
+  } else {
+    using Policy = Kokkos::TeamPolicy<Space>;
+    const auto policy = Kokkos::Experimental::require(Policy(space, tiles, T::threads, T::rows),
+                                                      Kokkos::Experimental::WorkItemProperty::HintLightWeight);
+    Kokkos::parallel_for(
+        label, policy, KOKKOS_LAMBDA(const typename Policy::member_type& team) { body(T(team)); });
+  }
+}
+
+}  // namespace vulpes

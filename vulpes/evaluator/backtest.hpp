@@ -1,0 +1,47 @@
+// Runs a policy over bars with the account of training.
+#pragma once
+
+#include <vector>
+
+#include "vulpes/agent/agent.hpp"
+#include "vulpes/kernels/backtest.hpp"
+
+namespace vulpes::evaluator {
+
+/// Bars [begin, end) of the table that one account walks over, within one segment; the first decision is at `begin`, the
+/// last bar is only marked.
+struct Walk {
+  std::uint32_t begin, end;
+};
+
+/// Decisions of one account, in order.
+struct WalkResult {
+  Walk walk;
+  std::vector<kernels::BacktestRecord> records;
+  double start_equity = 0;
+  bool ruined = false;
+};
+
+/// Cuts [begin, end) at segment ends into walks of at most `longest` decisions (0: no limit), leaving out bars that are not
+/// usable. Walks that follow each other share a bar, so that no bar's return is lost. `segments` and `usable` are of
+/// the whole table.
+std::vector<Walk> make_walks(std::size_t begin, std::size_t end, const std::vector<std::int32_t>& segments,
+                             const std::vector<std::uint8_t>& usable, std::size_t longest);
+
+/// The acting network for backtests: parameters in device memory.
+template <class Space>
+struct Actor {
+  const kernels::Network& network;
+  kernels::Support<float> support;
+  Vector<float, Space> parameters;
+};
+
+/// Walks all accounts at once, greedily; each starts with rules.initial_equity. Results are in the order of `walks`.
+template <class Space>
+std::vector<WalkResult> backtest(const Space& space, const Actor<Space>& actor, const kernels::MarketTable<Space>& table,
+                                 const market::AccountRules& rules, std::uint32_t window, const std::vector<Walk>& walks);
+
+/// Mean log growth a decision over all walks.
+double mean_growth(const std::vector<WalkResult>& results);
+
+}  // namespace vulpes::evaluator

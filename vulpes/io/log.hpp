@@ -1,0 +1,18 @@
+// The program's log: `io::log()->info("...")`. Console on stderr, and the run folder's file once it is known.
+#pragma once
+
+#include <spdlog/logger.h>
+
+#include <memory>
+#include <string>
+
+namespace vulpes::io {
+
+/// Sets the level ("trace", "debug", "info", "warn", "error", "off") and, unless empty, a file that is appended to.
+/// May be called again, as when the run folder becomes known. Throws InputError (level) or RunError (file).
+void start_logging(const std::string& level, const std::string& file = {});
+
+/// The one logger; before start_logging it writes `info` and above to stderr. Safe from several threads.
+std::shared_ptr<spdlog::logger> log();
+
+}  // namespace vulpes::io

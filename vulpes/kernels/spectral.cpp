@@ -1,0 +1,174 @@
+// Contract: two launches; launch 1 reads every matrix once, launch 2 reads and writes it once. u, v, sigma are those of
+// the matrices before this projection. A matrix whose W' u is zero keeps its u and v.
+#include "vulpes/kernels/spectral.hpp"
+
+#include <cmath>
+#include <limits>
+
+#include "vulpes/core/sums.hpp"
+#include "vulpes/kernels/formulas/spectral_norm.hpp"
+
+namespace vulpes::kernels {
+namespace {
+
+constexpr int columns_a_strip = 64;
+constexpr int rows_a_strip = 16;
+constexpr int team_threads = 256;
+
+template <class Space>
+Vector<SpectralStrip, Space> upload(const Space& space, const char* label, const std::vector<SpectralStrip>& table) {
+  auto device = allocate<Vector<SpectralStrip, Space>>(space, label, table.size());
+  const auto host = Kokkos::create_mirror_view(device);
+  for (std::size_t i = 0; i < table.size(); ++i) host(i) = table[i];
+  if (!table.empty()) Kokkos::deep_copy(space, device, host);
+  space.fence("vulpes::spectral::tables");
+  return device;
+}
+
+/// Launch 1: t = W' u / ||u|| for a strip of columns.
+template <class Space>
+void left_product(const Space& space, const SpectralNorm<Space>& n, const float* parameters) {
+  const SpectralStrip* strips = n.column_strips.data();
+  const float* u = n.u.data();
+  float* t = n.t.data();
+  Kokkos::parallel_for(
+      "vulpes::spectral::left", teams(space, static_cast<int>(n.column_strips.extent(0)), team_threads),
+      KOKKOS_LAMBDA(const typename Kokkos::TeamPolicy<Space>::member_type& team) {
+        const SpectralStrip s = strips[team.league_rank()];
+        const float* us = u + s.u;
+        const float square = team_sum<float>(team, s.rows, [&](std::int64_t i) { return us[i] * us[i]; });
+        const float scale = square > 0.0f ? 1.0f / Kokkos::sqrt(square) : 0.0f;
+        const float* w = parameters + s.offset;
+        if constexpr (is_host_space<Space>) {
+          float sum[columns_a_strip] = {};
+          const int width = static_cast<int>(s.end - s.begin);
+          for (std::uint32_t i = 0; i < s.rows; ++i) {
+            const float* row = w + static_cast<std::int64_t>(i) * s.columns + s.begin;
+            for (int j = 0; j < width; ++j) sum[j] += row[j] * us[i];
+          }
+          for (int j = 0; j < width; ++j) t[s.v + s.begin + j] = sum[j] * scale;
+        } else {
+          Kokkos::parallel_for(Kokkos::TeamThreadRange(team, s.begin, s.end), [&](std::uint32_t j) {
+            float sum = 0.0f;
+            for (std::uint32_t i = 0; i < s.rows; ++i) sum += w[static_cast<std::int64_t>(i) * s.columns + j] * us[i];
+            t[s.v + j] = sum * scale;
+          });
+        }
+      });
+}
+
+/// Launch 2: sigma = ||t||, v = t / sigma, a strip of u = W v, and the strip of W scaled.
+template <class Space>
+void right_product(const Space& space, const SpectralNorm<Space>& n, float* parameters, bool project) {
+  const SpectralStrip* strips = n.row_strips.data();
+  float *u = n.u.data(), *v = n.v.data(), *sigmas = n.sigma.data();
+  const float* t = n.t.data();
+  Kokkos::parallel_for(
+      "vulpes::spectral::right", teams(space, static_cast<int>(n.row_strips.extent(0)), team_threads),
+      KOKKOS_LAMBDA(const typename Kokkos::TeamPolicy<Space>::member_type& team) {
+        const SpectralStrip s = strips[team.league_rank()];
+        const float* ts = t + s.v;
+        const float sigma = Kokkos::sqrt(team_sum<float>(team, s.columns, [&](std::int64_t j) { return ts[j] * ts[j]; }));
+        const float inverse = sigma > 0.0f ? 1.0f / sigma : 0.0f;
+        const float scale = project ? spectral_scale(sigma, s.bound) : 1.0f;
+        if (s.begin == 0) {
+          Kokkos::single(Kokkos::PerTeam(team), [&] { sigmas[s.matrix] = sigma; });
+          if (sigma > 0.0f) {
+            Kokkos::parallel_for(Kokkos::TeamThreadRange(team, s.columns), [&](std::uint32_t j) { v[s.v + j] = ts[j] * inverse; });
+          }
+        }
+        if (sigma > 0.0f) {
+          for (std::uint32_t i = s.begin; i < s.end; ++i) {
+            float* row = parameters + s.offset + static_cast<std::int64_t>(i) * s.columns;
+            const float dot = team_sum<float>(team, s.columns, [&](std::int64_t j) { return row[j] * ts[j]; });
+            Kokkos::single(Kokkos::PerTeam(team), [&] { u[s.u + i] = dot * inverse; });
+            if (scale < 1.0f) {
+              Kokkos::parallel_for(Kokkos::TeamThreadRange(team, s.columns), [&](std::uint32_t j) { row[j] *= scale; });
+            }
+          }
+        }
+      });
+}
+
+}  // namespace
+
+template <class Space>
+SpectralNorm<Space>::SpectralNorm(const Space& space, const Network& network, double trunk, double output) {
+  std::vector<SpectralStrip> by_column, by_row;
+  std::uint32_t left = 0, right = 0;
+  for (const TensorSlice& w : network.layout.tensors()) {
+    if (!w.is_weight) continue;
+    const double bound = w.name.rfind("output.", 0) == 0 ? output : trunk;
+    if (bound <= 0) continue;
+    SpectralStrip strip{static_cast<std::uint32_t>(w.offset), static_cast<std::uint32_t>(w.rows),
+                        static_cast<std::uint32_t>(w.columns), 0, 0, left, right, static_cast<std::uint32_t>(names.size()),
+                        static_cast<float>(bound)};
+    for (int begin = 0; begin < w.columns; begin += columns_a_strip) {
+      strip.begin = begin;
+      strip.end = std::min(w.columns, begin + columns_a_strip);
+      by_column.push_back(strip);
+    }
+    for (int begin = 0; begin < w.rows; begin += rows_a_strip) {
+      strip.begin = begin;
+      strip.end = std::min(w.rows, begin + rows_a_strip);
+      by_row.push_back(strip);
+    }
+    left += w.rows;
+    right += w.columns;
+    names.push_back(w.name);
+  }
+  column_strips = upload(space, "vulpes::spectral::column_strips", by_column);
+  row_strips = upload(space, "vulpes::spectral::row_strips", by_row);
+  u = allocate_zeroed<Vector<float, Space>>(space, "vulpes::spectral::u", left);
+  v = allocate_zeroed<Vector<float, Space>>(space, "vulpes::spectral::v", right);
+  t = allocate_zeroed<Vector<float, Space>>(space, "vulpes::spectral::t", right);
+  sigma = allocate_zeroed<Vector<float, Space>>(space, "vulpes::spectral::sigma", names.size());
+}
+
+template <class Space>
+void SpectralNorm<Space>::start(const Space& space, const Vector<float, Space>& parameters) {
+  if (!enabled()) return;
+  const auto w = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), parameters);
+  const auto strips = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), row_strips);
+  const auto host_u = Kokkos::create_mirror_view(u);
+  for (std::size_t k = 0; k < strips.extent(0); ++k) {
+    const SpectralStrip s = strips(k);
+    if (s.begin != 0) continue;
+    double largest = -1;
+    const float* best = nullptr;
+    for (std::uint32_t i = 0; i < s.rows; ++i) {
+      const float* row = w.data() + s.offset + static_cast<std::size_t>(i) * s.columns;
+      double square = 0;
+      for (std::uint32_t j = 0; j < s.columns; ++j) square += static_cast<double>(row[j]) * row[j];
+      if (square > largest) largest = square, best = row;
+    }
+    for (std::uint32_t i = 0; i < s.rows; ++i) {
+      const float* row = w.data() + s.offset + static_cast<std::size_t>(i) * s.columns;
+      double dot = 0;
+      for (std::uint32_t j = 0; j < s.columns; ++j) dot += static_cast<double>(row[j]) * best[j];
+      host_u(s.u + i) = largest > 0 ? static_cast<float>(dot / largest) : 1.0f;
+    }
+  }
+  Kokkos::deep_copy(space, u, host_u);
+  constexpr int iterations = 10;
+  for (int i = 0; i < iterations; ++i) {
+    left_product(space, *this, parameters.data());
+    right_product(space, *this, parameters.data(), false);
+  }
+  space.fence("vulpes::spectral::start");
+}
+
+template <class Space>
+void spectral_norm(const Space& space, const SpectralNorm<Space>& norm, const Vector<float, Space>& parameters) {
+  if (!norm.enabled()) return;
+  left_product(space, norm, parameters.data());
+  right_product(space, norm, parameters.data(), true);
+}
+
+#define INSTANTIATE(S)            \
+  template struct SpectralNorm<S>; \
+  template void spectral_norm<S>(const S&, const SpectralNorm<S>&, const Vector<float, S>&);
+VULPES_FOR_EACH_SPACE(INSTANTIATE)
+#undef INSTANTIATE
+
+}  // namespace vulpes::kernels

@@ -1,0 +1,32 @@
+// The network's input for an account at a bar, the same in collection, backtest and decision.
+#pragma once
+
+#include "vulpes/kernels/formulas/account_state.hpp"
+#include "vulpes/kernels/market_table.hpp"
+#include "vulpes/kernels/network.hpp"
+
+namespace vulpes::kernels {
+
+/// Writes s = features at the bar, the account's own inputs, zero padding; `width` floats.
+struct StateVector {
+  const market::Bar* bars;
+  const float* features;
+  int feature_columns, width, window;
+
+  template <class Space>
+  static StateVector of(const MarketTable<Space>& table, const NetworkShape& shape, std::uint32_t window) {
+    return {table.bars.data(), table.features.data(), table.feature_columns, shape.state, static_cast<int>(window)};
+  }
+
+  KOKKOS_INLINE_FUNCTION void write(const market::Account& account, std::uint32_t bar, float goal_gap, float* state) const {
+    const float* from = features + static_cast<std::int64_t>(bar) * feature_columns;
+    for (int j = 0; j < feature_columns; ++j) state[j] = from[j];
+    const double close = bars[bar].close;
+    account_inputs(static_cast<float>(market::exposure(account, close)),
+                   static_cast<float>(market::unrealised_return(account, close)), account.bars_held,
+                   static_cast<float>(market::drawdown(account)), goal_gap, window, state + feature_columns);
+    for (int j = feature_columns + account_input_count; j < width; ++j) state[j] = 0.0f;
+  }
+};
+
+}  // namespace vulpes::kernels
