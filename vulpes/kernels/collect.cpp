@@ -55,6 +55,11 @@ struct EpisodeRules {
   }
 };
 
+KOKKOS_INLINE_FUNCTION StoredAccount stored(const market::Account& a, double close) {
+  return {static_cast<float>(market::exposure(a, close)), static_cast<float>(market::unrealised_return(a, close)),
+          static_cast<float>(market::drawdown(a)), static_cast<float>(market::log_growth(a))};
+}
+
 /// bars_held as a row stores it.
 KOKKOS_INLINE_FUNCTION std::uint16_t stored_bars_held(std::int32_t bars) {
   return static_cast<std::uint16_t>(bars < 65535 ? bars : 65535);
@@ -108,19 +113,18 @@ void act(const Space& space, const CollectArguments<Space>& arguments, const Col
   const Exploration exploration = arguments.exploration;
   const float temperature = arguments.temperature;
   const std::uint64_t* iteration = arguments.iteration;
-  const std::uint64_t* written = ring.written.data();
+  const RingView view = ring.view;
   Environment* environments = buffers.environments.data();
-  ReplayRow* rows = ring.rows.data();
   float* states = a.input.data();
   const StateVector state = StateVector::of(arguments.table, arguments.shape, arguments.window);
-  const int envs = ring.envs, slots = ring.slots;
+  const int envs = ring.envs;
 
   for_each_tile<float>(space, "vulpes::collect::act", a.rows, KOKKOS_LAMBDA(const T& tile) {
     tile.items(branches * values.shape.atoms, [&](int i, int row) { values.base_item(i, row); });
     tile.sync();
     tile.items(total_actions, [&](int i, int row) { values.q_item(i, row); });
     tile.sync();
-    const std::uint64_t slot_count = *written;
+    const std::uint64_t slot_count = view.cursor[0];
     const float epsilon = static_cast<float>(epsilon_schedule(static_cast<std::int64_t>(*iteration)));
     tile.items(1, [&](int, int row0) {
       for (int i = row0; i < row0 + lanes<Value> && i < envs; ++i) {
@@ -142,26 +146,20 @@ void act(const Space& space, const CollectArguments<Space>& arguments, const Col
         const market::Bar now = rules.bars[e.bar], next = rules.bars[e.bar + 1];
         ReplayRow row{};
         row.bar = e.bar;
-        row.exposure_action = action.exposure;
-        row.order_action = action.order;
-        row.urgency_action = action.urgency;
+        for (int d = 0; d < branches; ++d) row.action[d] = static_cast<std::uint8_t>(chosen[d]);
         row.episode_offset = static_cast<std::uint16_t>(e.offset);
         row.goal = e.goal;
         row.bars_held_before = stored_bars_held(e.account.bars_held);
-        row.before = {static_cast<float>(market::exposure(e.account, now.close)),
-                      static_cast<float>(market::unrealised_return(e.account, now.close)),
-                      static_cast<float>(market::drawdown(e.account)), static_cast<float>(market::log_growth(e.account))};
+        row.before = stored(e.account, now.close);
         const market::BarOutcome outcome = market::advance(e.account, rules.rules, action, now, next);
         ++e.bar;
         ++e.offset;
         const bool truncated = !outcome.ruined && e.bar >= e.end;
-        row.flags = static_cast<std::uint8_t>((outcome.ruined ? ReplayRow::terminal : 0) | (truncated ? ReplayRow::truncated : 0) |
-                                              (row.episode_offset == 0 ? ReplayRow::episode_start : 0));
+        row.flags = outcome.ruined ? ReplayRow::terminal : (truncated ? ReplayRow::truncated : std::uint8_t(0));
         row.bars_held_after = stored_bars_held(e.account.bars_held);
-        row.after = {static_cast<float>(market::exposure(e.account, next.close)),
-                     static_cast<float>(market::unrealised_return(e.account, next.close)),
-                     static_cast<float>(market::drawdown(e.account)), static_cast<float>(market::log_growth(e.account))};
-        rows[static_cast<std::int64_t>(slot_count % static_cast<std::uint64_t>(slots)) * envs + i] = row;
+        row.after = stored(e.account, next.close);
+        view.rows[view.row(slot_count, env)] = row;
+        if (i == 0) view.cursor[1] = slot_count + 1;
         if (outcome.ruined || truncated) rules.begin_episode(e, env, false);
         state.write(e.account, e.bar, 0.0f, states + static_cast<std::int64_t>(i) * state.width);
       }

@@ -3,7 +3,7 @@
 
 #include "vulpes/kernels/loss.hpp"
 #include "vulpes/kernels/metrics.hpp"
-#include "vulpes/kernels/network.hpp"
+#include "vulpes/kernels/sample.hpp"
 
 namespace vulpes::trainer {
 
@@ -17,10 +17,13 @@ struct StepBuffers {
   kernels::Activations<Space, float> target_next;  ///< s'; its input is an alias of online's second half
   kernels::LossBuffers<Space, float> loss;
   kernels::BackwardBuffers<Space, float> backward;
-  Vector<std::uint32_t, Space> rows, draws;        ///< sampled rows and their slots' write counts
+  kernels::Draws<Space> draws;                     ///< sampled rows
   Matrix<std::uint8_t, Space> actions;             ///< [D, B]
   Vector<float, Space> rewards, discounts, weights;
   Matrix<double, Space> records;                   ///< [steps of an epoch, step_outputs]
+
+  /// The batch as the gather writes it: states straight into the online network's input.
+  kernels::Batch<Space> transitions() const { return {online.input, actions, rewards, discounts, weights}; }
 
   StepBuffers() = default;
   /// `records`: steps whose records are kept. In a build with debug checks every buffer starts as NaN.
