@@ -107,7 +107,7 @@ void act(const Space& space, const CollectArguments<Space>& arguments, const Col
   using Value = typename T::Value;
   const Activations<Space, float>& a = buffers.activations;
   const ActionValues<float, Value> values{arguments.shape,       arguments.support,      columns(a.logits),
-                                          arguments.parameters_bias, columns(buffers.base), columns(buffers.q)};
+                                          arguments.bias, columns(buffers.base), columns(buffers.q)};
   const EpisodeRules rules = EpisodeRules::of(arguments);
   const Schedule epsilon_schedule = arguments.epsilon;
   const Exploration exploration = arguments.exploration;

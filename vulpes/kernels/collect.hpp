@@ -32,7 +32,7 @@ struct CollectArguments {
   Exploration exploration = Exploration::epsilon;
   Schedule epsilon;
   float temperature = 1;
-  const float* parameters_bias = nullptr;   ///< output bias of the acting network
+  const float* bias = nullptr;   ///< output bias of the acting network
   const std::uint64_t* iteration = nullptr; ///< of training: exploration schedules
   MarketTable<Space> table;
   Vector<StartInterval, Space> starts;
