@@ -23,7 +23,7 @@ std::vector<Walk> make_walks(std::size_t begin, std::size_t end, const std::vect
 
 template <class Space>
 std::vector<WalkResult> backtest(const Space& space, const Actor<Space>& actor, const kernels::MarketTable<Space>& table,
-                                 const market::AccountRules& rules, std::uint32_t window, const std::vector<Walk>& walks) {
+                                 const market::AccountRules& rules, std::uint32_t window, const std::vector<Walk>& walks, bool keep_states) {
   std::vector<WalkResult> results(walks.size());
   if (walks.empty()) return results;
   const int count = static_cast<int>(walks.size());
@@ -47,7 +47,16 @@ std::vector<WalkResult> backtest(const Space& space, const Actor<Space>& actor, 
   arguments.bias = actor.parameters.data() + actor.network.layout[actor.network.output_bias].offset;
   arguments.table = table;
   kernels::begin_backtest(space, arguments, buffers);
+  const int width = actor.network.shape.state;
   for (int step = 0; step < steps; ++step) {
+    if (keep_states) {
+      const auto input = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), buffers.activations.input);
+      for (int i = 0; i < count; ++i) {
+        if (step + 1 < static_cast<int>(walks[i].end - walks[i].begin)) {
+          results[i].states.insert(results[i].states.end(), &input(i, 0), &input(i, 0) + width);
+        }
+      }
+    }
     kernels::forward<Space, float>(space, actor.network, actor.parameters.data(), buffers.activations, buffers.activations.rows);
     kernels::backtest_step(space, arguments, buffers);
   }
@@ -58,6 +67,7 @@ std::vector<WalkResult> backtest(const Space& space, const Actor<Space>& actor, 
     r.start_equity = rules.initial_equity;
     const int length = static_cast<int>(walks[i].end - walks[i].begin) - 1;
     for (int step = 0; step < length && records(step, i).valid; ++step) r.records.push_back(records(step, i));
+    if (keep_states) r.states.resize(r.records.size() * width);
     r.ruined = static_cast<int>(r.records.size()) < length;
   }
   return results;
@@ -75,7 +85,7 @@ double mean_growth(const std::vector<WalkResult>& results) {
 
 #define INSTANTIATE(S)                                                                                                  \
   template std::vector<WalkResult> backtest<S>(const S&, const Actor<S>&, const kernels::MarketTable<S>&,               \
-                                               const market::AccountRules&, std::uint32_t, const std::vector<Walk>&);
+                                               const market::AccountRules&, std::uint32_t, const std::vector<Walk>&, bool);
 VULPES_FOR_EACH_SPACE(INSTANTIATE)
 #undef INSTANTIATE
 

@@ -18,6 +18,7 @@ struct Walk {
 struct WalkResult {
   Walk walk;
   std::vector<kernels::BacktestRecord> records;
+  std::vector<float> states;  ///< [records, S] what the network saw, if asked for
   double start_equity = 0;
   bool ruined = false;
 };
@@ -36,10 +37,11 @@ struct Actor {
   Vector<float, Space> parameters;
 };
 
-/// Walks all accounts at once, greedily; each starts with rules.initial_equity. Results are in the order of `walks`.
+/// Walks all accounts at once, greedily; each starts with rules.initial_equity. Results are in the order of `walks`. With
+/// `keep_states`, the network's inputs are copied back at every bar (slow).
 template <class Space>
 std::vector<WalkResult> backtest(const Space& space, const Actor<Space>& actor, const kernels::MarketTable<Space>& table,
-                                 const market::AccountRules& rules, std::uint32_t window, const std::vector<Walk>& walks);
+                                 const market::AccountRules& rules, std::uint32_t window, const std::vector<Walk>& walks, bool keep_states = false);
 
 /// Mean log growth a decision over all walks.
 double mean_growth(const std::vector<WalkResult>& results);

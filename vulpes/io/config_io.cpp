@@ -379,15 +379,17 @@ std::string nearest_name(const std::string& name, const std::vector<std::string>
 }
 
 Config read_config(const std::string& toml_path) {
+  return toml_path.empty() ? Config{} : config_from_toml(read_file(toml_path), toml_path);
+}
+
+Config config_from_toml(const std::string& text, const std::string& source) {
   Config config;
-  if (toml_path.empty()) return config;
-  const std::string text = read_file(toml_path);
   const auto place = [&](const toml::source_position& at) {
-    return toml_path + ":" + std::to_string(at.line) + ":" + std::to_string(at.column) + ": ";
+    return source + ":" + std::to_string(at.line) + ":" + std::to_string(at.column) + ": ";
   };
   toml::table table;
   try {
-    table = toml::parse(text, toml_path);
+    table = toml::parse(text, source);
   } catch (const toml::parse_error& error) {
     throw InputError(place(error.source().begin) + parse_problem(error));
   }

@@ -14,6 +14,9 @@ namespace vulpes::io {
 /// Throws InputError with one problem a line: `c.toml:3:1: unknown setting 'agent.gama'; did you mean 'agent.gamma'?`.
 Config read_config(const std::string& toml_path);
 
+/// The same for TOML text that came from `source`, as from a checkpoint.
+Config config_from_toml(const std::string& text, const std::string& source);
+
 /// Applies one `key=value` of the command line; the value is written as in TOML, strings also without quotes.
 /// Throws InputError.
 void apply_setting(Config& config, const std::string& key_and_value);

@@ -336,11 +336,11 @@ struct H5Reader::Impl {
   }
 };
 
-H5Reader::H5Reader(const std::string& path) : impl_(std::make_unique<Impl>()) {
+H5Reader::H5Reader(const std::string& path, Trust trust) : impl_(std::make_unique<Impl>()) {
   mute();
   impl_->path = path;
   const std::string damaged = path + ": truncated or not a checkpoint";
-  {
+  if (trust == Trust::checkpoint) {
     const Descriptor file(path, O_RDONLY);
     if (file.get() < 0) fail_with_errno("cannot read " + path);
     Block stored;

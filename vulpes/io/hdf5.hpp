@@ -72,7 +72,9 @@ class H5Writer {
 /// checkpoint" (or the system's reason when the file cannot be read); the rest throws RunError that names the dataset.
 class H5Reader {
  public:
-  explicit H5Reader(const std::string& path);
+  /// `any`: also files of other programs, without checksum; the caller trusts them.
+  enum class Trust { checkpoint, any };
+  explicit H5Reader(const std::string& path, Trust trust = Trust::checkpoint);
   ~H5Reader();
   H5Reader(H5Reader&&) noexcept;
   H5Reader& operator=(H5Reader&&) noexcept;

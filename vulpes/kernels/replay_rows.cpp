@@ -3,6 +3,7 @@
 #include "vulpes/kernels/replay_rows.hpp"
 
 #include <algorithm>
+#include <string>
 
 #include "vulpes/core/errors.hpp"
 #include "vulpes/kernels/formulas/priority.hpp"
@@ -28,6 +29,10 @@ void refresh_new_priority(const Space& space, const ReplayRing<Space>& ring) {
 
 template <class Space>
 void close_windows(const Space& space, const ReplayRing<Space>& ring, int n_step) {
+  if (n_step > ring.slots) {
+    throw InputError("replay.rows: " + std::to_string(ring.slots) + " bars of each account, fewer than agent.n_step = " +
+                     std::to_string(n_step) + "; raise replay.rows");
+  }
   const RingView view = ring.view;
   const TreeView tree = ring.tree.view;
   const std::uint32_t* largest = ring.largest.data();

@@ -37,10 +37,11 @@ struct RingView {
   KOKKOS_INLINE_FUNCTION std::uint32_t row(std::uint64_t slot_count, std::uint32_t env) const {
     return static_cast<std::uint32_t>(slot_count % slots) * envs + env;
   }
-  /// Which write its slot holds, counted from 0, for `written` slots so far.
+  /// Which write (counted from 0) its slot holds after `written` slots; no_write if none yet.
+  static constexpr std::uint64_t no_write = ~std::uint64_t(0);
   KOKKOS_INLINE_FUNCTION std::uint64_t write_of(std::uint32_t index, std::uint64_t written) const {
-    const std::uint64_t last = written - 1, slot = index / envs;
-    return last - (last - slot) % slots;
+    const std::uint64_t slot = index / envs;
+    return slot < written ? slot + (written - 1 - slot) / slots * slots : no_write;
   }
 };
 

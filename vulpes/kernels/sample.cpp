@@ -1,6 +1,8 @@
 // Contract: `draw` and `gather` change nothing but `draws` and `batch`; the same counters give the same batch.
 #include "vulpes/kernels/sample.hpp"
 
+#include <algorithm>
+
 #include "vulpes/kernels/formulas/account_state.hpp"
 #include "vulpes/kernels/formulas/importance_weight.hpp"
 #include "vulpes/kernels/formulas/priority.hpp"
@@ -9,12 +11,90 @@
 namespace vulpes::kernels {
 namespace {
 
-/// Writes the state of a stored account at a bar.
-KOKKOS_INLINE_FUNCTION void write_stored_state(const float* features, int columns, const StoredAccount& account, int bars_held,
-                                               float goal_gap, int window, float* state, int width) {
-  for (int j = 0; j < columns; ++j) state[j] = features[j];
-  account_inputs(account.exposure, account.unrealised, bars_held, account.drawdown, goal_gap, window, state + columns);
-  for (int j = columns + account_input_count; j < width; ++j) state[j] = 0.0f;
+/// Where a transition begins and ends in the ring, and its return.
+struct Transition {
+  std::uint32_t first, last;
+  float reward, discount;
+};
+
+/// Writes one row of the batch: `walk`, then `numbers` and `states`.
+struct GatherRow {
+  RingView ring;
+  const float* features;
+  int columns, width;
+  std::int64_t count;
+  GatherRules rules;
+  const std::uint64_t* iteration;
+  const std::uint32_t *rows, *leaves;
+  std::uint32_t* smallest;
+  float *out_states, *rewards, *discounts, *weights;
+  std::uint8_t* actions;
+
+  /// Follows the account from the drawn row over n bars or to the episode's end.
+  KOKKOS_INLINE_FUNCTION Transition walk(std::int64_t k) const {
+    const std::uint32_t first = rows[k], capacity = ring.slots * ring.envs;
+    NStepReturn sum;
+    std::uint32_t last = first;
+    for (int j = 0; j < rules.n_step; ++j) {
+      if (j > 0) last = capacity - last > ring.envs ? last + ring.envs : first % ring.envs;
+      const ReplayRow& r = ring.rows[last];
+      sum.add(bar_reward(rules.reward, r.after.log_growth - r.before.log_growth, r.after.exposure), rules.gamma);
+      if (r.flags & ReplayRow::ended) {
+        sum.end((r.flags & ReplayRow::terminal) != 0);
+        break;
+      }
+    }
+    return {first, last, sum.sum, sum.discount};
+  }
+
+  KOKKOS_INLINE_FUNCTION void numbers(std::int64_t k, const Transition& t) const {
+    const std::uint64_t step = *iteration;
+    if (k == 0) smallest[(step + 1) & 1] = largest_priority;  // for the next draw
+    rewards[k] = t.reward;
+    discounts[k] = t.discount;
+    weights[k] =
+        static_cast<float>(importance_weight(smallest[step & 1], leaves[k], rules.beta(static_cast<std::int64_t>(step))));
+    for (int d = 0; d < branches; ++d) actions[d * count + k] = ring.rows[t.first].action[d];
+    const int window = static_cast<int>(rules.window);
+    own_inputs(ring.rows[t.first].before, ring.rows[t.first].bars_held_before, window, state(k));
+    own_inputs(ring.rows[t.last].after, ring.rows[t.last].bars_held_after, window, state(count + k));
+  }
+  /// The account's own inputs and the padding after them.
+  KOKKOS_INLINE_FUNCTION void own_inputs(const StoredAccount& account, int bars_held, int window, float* to) const {
+    account_inputs(account.exposure, account.unrealised, bars_held, account.drawdown, 0.0f, window, to + columns);
+    for (int j = columns + account_input_count; j < width; ++j) to[j] = 0.0f;
+  }
+
+  KOKKOS_INLINE_FUNCTION float* state(std::int64_t row) const { return out_states + row * width; }
+  KOKKOS_INLINE_FUNCTION const float* features_before(const Transition& t) const {
+    return features + static_cast<std::int64_t>(ring.rows[t.first].bar) * columns;
+  }
+  KOKKOS_INLINE_FUNCTION const float* features_after(const Transition& t) const {
+    return features + (static_cast<std::int64_t>(ring.rows[t.last].bar) + 1) * columns;
+  }
+};
+
+/// On host cores: rows in blocks whose cache misses (ring, then feature table) overlap.
+inline void gather_block(const GatherRow& gather, std::int64_t begin, std::int64_t end) {
+  constexpr int block = 16, line = 64 / sizeof(float);
+  for (; begin < end; begin += block) {
+    const int n = end - begin < block ? static_cast<int>(end - begin) : block;
+    for (int i = 0; i < n; ++i) __builtin_prefetch(&gather.ring.rows[gather.rows[begin + i]]);
+    Transition t[block];
+    for (int i = 0; i < n; ++i) {
+      t[i] = gather.walk(begin + i);
+      for (int j = 0; j < gather.columns; j += line) {
+        __builtin_prefetch(gather.features_before(t[i]) + j);
+        __builtin_prefetch(gather.features_after(t[i]) + j);
+      }
+    }
+    for (int i = 0; i < n; ++i) {
+      const std::int64_t k = begin + i;
+      std::copy_n(gather.features_before(t[i]), gather.columns, gather.state(k));
+      std::copy_n(gather.features_after(t[i]), gather.columns, gather.state(gather.count + k));
+      gather.numbers(k, t[i]);
+    }
+  }
 }
 
 }  // namespace
@@ -41,55 +121,63 @@ void draw(const Space& space, const ReplayRing<Space>& ring, RandomKey key, cons
       "vulpes::sample::draw", range(space, batch), KOKKOS_LAMBDA(std::int64_t k) {
         const std::uint64_t step = *iteration;
         const std::uint32_t word = random_words(key, Purpose::replay_sample, step, static_cast<std::uint32_t>(k))[0];
-        const std::uint32_t row = tree.find(stratified_target(static_cast<std::uint32_t>(k), word, tree.total(), batch));
+        const std::uint64_t total = tree.total();
+        const std::uint32_t row =
+            total > 0 ? tree.find(stratified_target(static_cast<std::uint32_t>(k), word, total, batch)) : 0u;
+        const std::uint32_t leaf = tree.leaves[row];
         rows[k] = row;
-        leaves[k] = tree.leaves[row];
-        writes[k] = view.write_of(row, view.cursor[0]);
-        Kokkos::atomic_min(&smallest[step & 1], leaves[k]);
+        leaves[k] = leaf;
+        writes[k] = leaf > 0 ? view.write_of(row, view.cursor[0]) : RingView::no_write;
+        std::uint32_t& least = smallest[step & 1];
+        if (leaf < Kokkos::atomic_load(&least)) Kokkos::atomic_min(&least, leaf);  // most rows need no atomic
       });
 }
 
 template <class Space>
 void gather(const Space& space, const ReplayRing<Space>& ring, const MarketTable<Space>& table, const GatherRules& rules,
             const std::uint64_t* iteration, const Draws<Space>& draws, const Batch<Space>& batch) {
-  const RingView view = ring.view;
-  const float* features = table.features.data();
-  const int columns = table.feature_columns, width = static_cast<int>(batch.states.extent(1));
-  const std::uint32_t *rows = draws.rows.data(), *leaves = draws.leaves.data();
-  std::uint32_t* smallest = draws.smallest.data();
   const auto count = static_cast<std::int64_t>(draws.rows.extent(0));
-  float *states = batch.states.data(), *rewards = batch.rewards.data(), *discounts = batch.discounts.data(),
-        *weights = batch.weights.data();
-  std::uint8_t* actions = batch.actions.data();
-  Kokkos::parallel_for(
-      "vulpes::sample::gather", range(space, count), KOKKOS_LAMBDA(std::int64_t k) {
-        const std::uint64_t step = *iteration;
-        if (k == 0) smallest[(step + 1) & 1] = largest_priority;  // for the next draw
-        const std::uint32_t first = rows[k], env = first % view.envs;
-        const ReplayRow row = view.rows[first];
-
-        NStepReturn ret;
-        std::uint32_t last = first;
-        for (int j = 0; j < rules.n_step; ++j) {
-          if (j > 0) last = last + view.envs < view.slots * view.envs ? last + view.envs : env;
-          const ReplayRow& r = view.rows[last];
-          ret.add(bar_reward(rules.reward, r.after.log_growth - r.before.log_growth, r.after.exposure), rules.gamma);
-          if (r.flags & ReplayRow::ended) {
-            ret.end((r.flags & ReplayRow::terminal) != 0);
-            break;
-          }
-        }
-        const ReplayRow& end = view.rows[last];
-        rewards[k] = ret.sum;
-        discounts[k] = ret.discount;
-        weights[k] = static_cast<float>(
-            importance_weight(smallest[step & 1], leaves[k], rules.beta(static_cast<std::int64_t>(step))));
-        for (int d = 0; d < branches; ++d) actions[d * count + k] = row.action[d];
-        write_stored_state(features + static_cast<std::int64_t>(row.bar) * columns, columns, row.before, row.bars_held_before, 0.0f,
-                           static_cast<int>(rules.window), states + k * width, width);
-        write_stored_state(features + (static_cast<std::int64_t>(end.bar) + 1) * columns, columns, end.after, end.bars_held_after,
-                           0.0f, static_cast<int>(rules.window), states + (count + k) * width, width);
+  const GatherRow gather_row{ring.view,
+                             table.features.data(),
+                             table.feature_columns,
+                             static_cast<int>(batch.states.extent(1)),
+                             count,
+                             rules,
+                             iteration,
+                             draws.rows.data(),
+                             draws.leaves.data(),
+                             draws.smallest.data(),
+                             batch.states.data(),
+                             batch.rewards.data(),
+                             batch.discounts.data(),
+                             batch.weights.data(),
+                             batch.actions.data()};
+  if constexpr (is_host_space<Space>) {
+    constexpr std::int64_t chunk = 64;
+    Kokkos::parallel_for("vulpes::sample::gather", range(space, (count + chunk - 1) / chunk), [=](std::int64_t c) {
+      gather_block(gather_row, c * chunk, (c + 1) * chunk < count ? (c + 1) * chunk : count);
+    });
+  } else {
+    // A warp a row: its lanes copy neighbouring features.
+    constexpr int rows_a_team = 8, lanes_a_row = 32;
+    using Policy = Kokkos::TeamPolicy<Space>;
+    using Member = typename Policy::member_type;
+    const auto policy = Kokkos::Experimental::require(
+        Policy(space, static_cast<int>((count + rows_a_team - 1) / rows_a_team), rows_a_team, lanes_a_row),
+        Kokkos::Experimental::WorkItemProperty::HintLightWeight);
+    Kokkos::parallel_for("vulpes::sample::gather", policy, KOKKOS_LAMBDA(const Member& team) {
+      const std::int64_t k = static_cast<std::int64_t>(team.league_rank()) * rows_a_team + team.team_rank();
+      if (k >= count) return;
+      const Transition t = gather_row.walk(k);
+      const float *before = gather_row.features_before(t), *after = gather_row.features_after(t);
+      float *s = gather_row.state(k), *next = gather_row.state(count + k);
+      Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, gather_row.columns), [&](int j) {
+        s[j] = before[j];
+        next[j] = after[j];
       });
+      Kokkos::single(Kokkos::PerThread(team), [&] { gather_row.numbers(k, t); });
+    });
+  }
 }
 
 template <class Space>
@@ -97,6 +185,7 @@ void update_priorities(const Space& space, const ReplayRing<Space>& ring, const 
                        const std::uint32_t* skip, const Draws<Space>& draws,
                        const Kokkos::View<PriorityCounts, MemoryOf<Space>>& counts) {
   const RingView view = ring.view;
+  const TreeView tree = ring.tree.view;
   const std::uint32_t* rows = draws.rows.data();
   const std::uint64_t* writes = draws.writes.data();
   std::uint32_t *units = draws.units.data(), *targets = draws.targets.data();
@@ -107,15 +196,16 @@ void update_priorities(const Space& space, const ReplayRing<Space>& ring, const 
         if (skip && *skip) return;
         const double delta = static_cast<double>(deltas[k]);
         const bool valid = delta >= 0.0;  // false for NaN
-        const bool present = view.write_of(rows[k], view.cursor[0]) == writes[k];
+        const bool present = writes[k] != RingView::no_write && view.write_of(rows[k], view.cursor[0]) == writes[k];
         targets[k] = valid && present ? rows[k] : no_row;
+        if (valid && present) tree.propose(rows[k], k);
         if (!valid) Kokkos::atomic_add(&c->rejected, std::uint64_t(1));
         if (!present) Kokkos::atomic_add(&c->dropped, std::uint64_t(1));
         bool saturated = false;
         units[k] = valid ? priority_units(raw_priority(delta, rules.epsilon, rules.alpha), saturated) : 0u;
         if (saturated) Kokkos::atomic_add(&c->saturated, std::uint64_t(1));
       });
-  update<Space>(space, ring.tree, draws.targets, draws.units, skip);
+  write_proposed<Space>(space, ring.tree, draws.targets, draws.units, skip);
 }
 
 #define INSTANTIATE(S)                                                                                                   \

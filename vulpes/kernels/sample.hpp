@@ -24,7 +24,8 @@ struct Draws {
   Draws(const Space& space, int batch);
 };
 
-/// Draws B rows, one from each of B equal parts of the total priority. One launch.
+/// Draws B rows, one from each of B equal parts of the total priority. One launch. From an empty tree: row 0 with leaf 0,
+/// to which `gather` gives weight 0 and `update_priorities` no priority.
 template <class Space>
 void draw(const Space& space, const ReplayRing<Space>& ring, RandomKey key, const std::uint64_t* iteration, const Draws<Space>& draws);
 
@@ -61,7 +62,7 @@ struct PriorityCounts {
 };
 
 /// New priorities of the drawn rows from their deltas [B]: a NaN or negative delta is rejected and counted, a row that was
-/// overwritten since the draw is dropped and counted. Three launches. A no-op when `*skip` is not 0.
+/// overwritten since the draw is dropped and counted. Two launches. A no-op when `*skip` is not 0.
 template <class Space>
 void update_priorities(const Space& space, const ReplayRing<Space>& ring, const PriorityRules& rules, const float* deltas,
                        const std::uint32_t* skip, const Draws<Space>& draws,

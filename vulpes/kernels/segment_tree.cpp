@@ -4,6 +4,69 @@
 #include "vulpes/core/errors.hpp"
 
 namespace vulpes::kernels {
+namespace {
+
+/// Writes the leaves of a chunk of a batch. The deltas of the 32 nodes below the root are summed in the chunk first: every
+/// row of the batch changes one of them and the root.
+struct ChunkWriter {
+  template <class Space>
+  using Scratch = Kokkos::View<std::uint64_t*, typename Space::scratch_memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+  static constexpr int chunk = 128;
+  TreeView tree;
+  const std::uint32_t *rows, *units, *skip;
+  std::int64_t count;
+
+  /// Writes the leaf of position k if k is its writer and calls `add_top(node, delta)`.
+  template <class AddTop>
+  KOKKOS_INLINE_FUNCTION void write(std::int64_t k, const AddTop& add_top) const {
+    const std::uint32_t row = rows[k];
+    if (row == no_row || !tree.take(row, k)) return;
+    const std::uint64_t delta = tree.write_leaf(row, units[k]);
+    if (delta != 0) add_top(tree.add_below_top(row, delta), delta);
+  }
+  KOKKOS_INLINE_FUNCTION void flush(int node, std::uint64_t delta) const {
+    if (delta != 0) Kokkos::atomic_add(&tree.sums[tree.top_level()][node], delta);
+  }
+  KOKKOS_INLINE_FUNCTION void flush_root(std::uint64_t delta) const {
+    if (delta != 0 && tree.levels > 1) Kokkos::atomic_add(tree.sums[tree.levels - 1], delta);
+  }
+  KOKKOS_INLINE_FUNCTION std::int64_t end(std::int64_t c) const { return (c + 1) * chunk < count ? (c + 1) * chunk : count; }
+
+  void serial(std::int64_t c) const {
+    if (skip && *skip) return;
+    std::uint64_t top[tree_fan_out] = {}, all = 0;
+    for (std::int64_t k = c * chunk; k < end(c); ++k) {
+      write(k, [&](std::uint32_t node, std::uint64_t delta) { top[node] += delta; });
+    }
+    for (int i = 0; i < tree_fan_out; ++i) {
+      flush(i, top[i]);
+      all += top[i];
+    }
+    flush_root(all);
+  }
+
+  /// Scratch: the sums of the 32 nodes and of the root.
+  template <class Member>
+  KOKKOS_INLINE_FUNCTION void team(const Member& member) const {
+    if (skip && *skip) return;  // the same for all threads
+    const Scratch<typename Member::execution_space> top(member.team_scratch(0), tree_fan_out + 1);
+    Kokkos::parallel_for(Kokkos::TeamThreadRange(member, tree_fan_out + 1), [&](int i) { top[i] = 0; });
+    member.team_barrier();
+    const std::int64_t c = member.league_rank();
+    Kokkos::parallel_for(Kokkos::TeamThreadRange(member, static_cast<int>(end(c) - c * chunk)), [&](int i) {
+      write(c * chunk + i, [&](std::uint32_t node, std::uint64_t delta) { Kokkos::atomic_add(&top[node], delta); });
+    });
+    member.team_barrier();
+    Kokkos::parallel_for(Kokkos::TeamThreadRange(member, tree_fan_out), [&](int i) {
+      flush(i, top[i]);
+      if (top[i] != 0) Kokkos::atomic_add(&top[tree_fan_out], top[i]);
+    });
+    member.team_barrier();
+    Kokkos::single(Kokkos::PerTeam(member), [&] { flush_root(top[tree_fan_out]); });
+  }
+};
+
+}  // namespace
 
 template <class Space>
 SegmentTree<Space>::SegmentTree(const Space& space, std::uint32_t rows) : capacity(rows) {
@@ -20,6 +83,7 @@ SegmentTree<Space>::SegmentTree(const Space& space, std::uint32_t rows) : capaci
   sums = allocate_zeroed<Vector<std::uint64_t, Space>>(space, "vulpes::segment_tree::sums", total);
   writer = allocate_zeroed<Vector<std::uint32_t, Space>>(space, "vulpes::segment_tree::writer", rows);
   view.leaves = leaves.data();
+  view.writer = writer.data();
   view.levels = static_cast<int>(sizes.size());
   view.capacity = rows;
   std::size_t offset = 0;
@@ -33,22 +97,29 @@ template <class Space>
 void update(const Space& space, const SegmentTree<Space>& tree, const VectorRef<const std::uint32_t, Space>& rows,
             const VectorRef<const std::uint32_t, Space>& units, const std::uint32_t* skip) {
   const TreeView view = tree.view;
-  std::uint32_t* writer = tree.writer.data();
-  const std::uint32_t *row_of = rows.data(), *unit_of = units.data();
+  const std::uint32_t* row_of = rows.data();
+  Kokkos::parallel_for(
+      "vulpes::segment_tree::propose", range(space, static_cast<std::int64_t>(rows.extent(0))), KOKKOS_LAMBDA(std::int64_t k) {
+        if ((skip && *skip) || row_of[k] == no_row) return;
+        view.propose(row_of[k], k);
+      });
+  write_proposed<Space>(space, tree, rows, units, skip);
+}
+
+template <class Space>
+void write_proposed(const Space& space, const SegmentTree<Space>& tree, const VectorRef<const std::uint32_t, Space>& rows,
+                    const VectorRef<const std::uint32_t, Space>& units, const std::uint32_t* skip) {
   const auto count = static_cast<std::int64_t>(rows.extent(0));
-  Kokkos::parallel_for(
-      "vulpes::segment_tree::choose_writers", range(space, count), KOKKOS_LAMBDA(std::int64_t k) {
-        if ((skip && *skip) || row_of[k] == no_row) return;
-        Kokkos::atomic_max(&writer[row_of[k]], static_cast<std::uint32_t>(k + 1));
-      });
-  Kokkos::parallel_for(
-      "vulpes::segment_tree::update", range(space, count), KOKKOS_LAMBDA(std::int64_t k) {
-        if ((skip && *skip) || row_of[k] == no_row) return;
-        const std::uint32_t row = row_of[k];
-        if (Kokkos::atomic_load(&writer[row]) != static_cast<std::uint32_t>(k + 1)) return;
-        Kokkos::atomic_store(&writer[row], 0u);  // the others compare with their own, larger than 0
-        view.set(row, unit_of[k]);
-      });
+  const ChunkWriter writer{tree.view, rows.data(), units.data(), skip, count};
+  const std::int64_t chunks = (count + ChunkWriter::chunk - 1) / ChunkWriter::chunk;
+  if constexpr (is_host_space<Space>) {
+    Kokkos::parallel_for("vulpes::segment_tree::update", range(space, chunks), [=](std::int64_t c) { writer.serial(c); });
+  } else {
+    auto policy = teams(space, static_cast<int>(chunks), ChunkWriter::chunk);
+    policy.set_scratch_size(0, Kokkos::PerTeam(ChunkWriter::Scratch<Space>::shmem_size(tree_fan_out + 1)));
+    using Member = typename Kokkos::TeamPolicy<Space>::member_type;
+    Kokkos::parallel_for("vulpes::segment_tree::update", policy, KOKKOS_LAMBDA(const Member& team) { writer.team(team); });
+  }
 }
 
 template <class Space>
@@ -71,10 +142,17 @@ void rebuild(const Space& space, const SegmentTree<Space>& tree) {
 template <class Space>
 void largest_leaf(const Space& space, const SegmentTree<Space>& tree, const Kokkos::View<std::uint32_t, MemoryOf<Space>>& largest) {
   const std::uint32_t* leaves = tree.leaves.data();
-  using Policy = Kokkos::RangePolicy<Space, Kokkos::IndexType<std::int64_t>>;
+  const auto nodes = static_cast<std::int64_t>(tree.leaves.extent(0)) / tree_fan_out;
   Kokkos::parallel_reduce(
-      "vulpes::segment_tree::largest_leaf", Policy(space, 0, static_cast<std::int64_t>(tree.capacity)),
-      KOKKOS_LAMBDA(std::int64_t i, std::uint32_t& m) { m = leaves[i] > m ? leaves[i] : m; },
+      "vulpes::segment_tree::largest_leaf", range(space, nodes),
+      KOKKOS_LAMBDA(std::int64_t n, std::uint32_t& m) {
+        std::uint32_t most = 0;
+        for (int c = 0; c < tree_fan_out; ++c) {
+          const std::uint32_t leaf = leaves[n * tree_fan_out + c];
+          most = leaf > most ? leaf : most;
+        }
+        m = most > m ? most : m;
+      },
       Kokkos::Max<std::uint32_t, MemoryOf<Space>>(largest));
 }
 
@@ -82,6 +160,8 @@ void largest_leaf(const Space& space, const SegmentTree<Space>& tree, const Kokk
   template struct SegmentTree<S>;                                                                                   \
   template void update<S>(const S&, const SegmentTree<S>&, const VectorRef<const std::uint32_t, S>&,               \
                           const VectorRef<const std::uint32_t, S>&, const std::uint32_t*);                         \
+  template void write_proposed<S>(const S&, const SegmentTree<S>&, const VectorRef<const std::uint32_t, S>&,       \
+                                  const VectorRef<const std::uint32_t, S>&, const std::uint32_t*);                 \
   template void rebuild<S>(const S&, const SegmentTree<S>&);                                                        \
   template void largest_leaf<S>(const S&, const SegmentTree<S>&, const Kokkos::View<std::uint32_t, MemoryOf<S>>&);
 VULPES_FOR_EACH_SPACE(INSTANTIATE)

@@ -31,18 +31,18 @@ struct ReferenceOptions {
   enum class Information { prices, component };
   Information information = Information::prices;
   bool market_orders_only = false;  ///< and urgency 1
-  bool myopic = false;              ///< maximises the next bar's expected growth only, costs included
+  bool myopic = false;              ///< maximises the next bar's expected growth only, costs included; not solved for
 };
 
 /// Growth-optimal (average log growth a bar) policy on (exposure, component estimate) over the whole action set.
 /// Solved by relative value iteration; copies share the solution.
 class ReferencePolicy {
  public:
-  /// Solves; `seed` chooses the Monte Carlo draws (config.optimum_draws of them, on optimum_points grid points).
+  /// Solves; `seed` chooses the Monte Carlo draws (config.optimum_draws of them at each of optimum_points grid points).
   ReferencePolicy(const io::SyntheticConfig& config, const io::AccountConfig& account, const ReferenceOptions& options = {},
                   std::uint32_t seed = 1);
 
-  /// Expected log growth a bar of this policy.
+  /// Expected log growth a bar of this policy. Throws std::logic_error for a myopic one.
   double predicted_growth() const;
   int iterations() const;
   const ComponentFilter& filter() const;

@@ -11,17 +11,11 @@
 namespace vulpes::trainer {
 namespace {
 
-/// Features, account bars and warm-up marks of `data.bars`.
+/// Features and account bars of `data.bars`.
 void derive(Dataset& data, const io::Config& config) {
   data.features = market::compute_features(data.bars, config.features);
   data.account_bars = market::account_bars(data.bars, config.account);
   data.bars_a_year = config.data.bars_a_year > 0 ? config.data.bars_a_year : market::bars_a_year(data.bars);
-  data.usable.assign(data.bars.size(), 1);
-  std::size_t age = 0;
-  for (std::size_t i = 0; i < data.bars.size(); ++i) {
-    age = i > 0 && data.bars.segment[i] == data.bars.segment[i - 1] ? age + 1 : 0;
-    if (age < static_cast<std::size_t>(data.features.warm_up)) data.usable[i] = 0;
-  }
 }
 
 /// Independent paths for training, validation and each test path, every one a segment that begins with its run-in.
@@ -33,7 +27,10 @@ Dataset synthetic_paths(const io::Config& config) {
   std::uint32_t path = 0;
   const auto add = [&](std::int64_t bars) {
     const std::size_t begin = data.bars.size() + static_cast<std::size_t>(s.run_in);
-    market::append_segment(data.bars, market::generate_synthetic(s, key, path++, static_cast<std::size_t>(s.run_in + bars)));
+    std::vector<double> component;
+    market::append_segment(data.bars,
+                           market::generate_synthetic(s, key, path++, static_cast<std::size_t>(s.run_in + bars), &component));
+    data.component.insert(data.component.end(), component.begin(), component.end());
     return Range{begin, data.bars.size()};
   };
   fold.train = add(s.train_bars);
@@ -69,7 +66,7 @@ Dataset load_dataset(const io::Config& config) {
   } else {
     const io::SyntheticConfig& s = config.synthetic;
     const auto bars = static_cast<std::size_t>(s.run_in + s.train_bars + s.validation_bars + s.test_bars);
-    data.bars = market::generate_synthetic(s, {static_cast<std::uint32_t>(config.run.seed), 0}, 0, bars);
+    data.bars = market::generate_synthetic(s, {static_cast<std::uint32_t>(config.run.seed), 0}, 0, bars, &data.component);
     data.source = "synthetic market, seed " + std::to_string(config.run.seed);
     derive(data, config);
   }
@@ -91,7 +88,7 @@ std::vector<kernels::StartInterval> start_intervals(const Dataset& data, Range r
     std::size_t end = first + 1;
     while (end < range.end && data.bars.segment[end] == data.bars.segment[first]) ++end;
     std::size_t begin = first;
-    while (begin < end && !data.usable[begin]) ++begin;
+    while (begin < end && !data.features.usable[begin]) ++begin;
     if (begin + n_step < end) {
       const auto count = static_cast<std::uint32_t>(last_start({begin, end}, n_step) - begin + 1);
       starts.push_back({static_cast<std::uint32_t>(begin), before, count});
@@ -106,7 +103,7 @@ std::vector<kernels::StartInterval> start_intervals(const Dataset& data, Range r
 }
 
 std::vector<evaluator::Walk> walks_of(const Dataset& data, Range range, std::size_t longest) {
-  return evaluator::make_walks(range.begin, range.end, data.bars.segment, data.usable, longest);
+  return evaluator::make_walks(range.begin, range.end, data.bars.segment, data.features.usable, longest);
 }
 
 }  // namespace vulpes::trainer

@@ -17,7 +17,7 @@ struct Dataset {
   market::Bars bars;
   market::FeatureSet features;
   std::vector<market::Bar> account_bars;
-  std::vector<std::uint8_t> usable;  ///< 0 where a segment's features are still warming up
+  std::vector<double> component;     ///< synthetic market only: the hidden component, for the full-information optimum
   double bars_a_year = 0;
   bool synthetic = false;
   std::string source;

@@ -106,7 +106,7 @@ template <class Space>
 FoldTrainer<Space>::FoldTrainer(const io::Config& config, const Dataset& data, const Dataset::FoldRanges& fold)
     : config_(config), data_(data), fold_(fold), key_{static_cast<std::uint32_t>(config.run.seed), static_cast<std::uint32_t>(fold.number)} {
   std::vector<std::string> warnings;
-  normaliser_ = market::Normaliser::fit(data.features, fold.train.begin, fold.train.end, &warnings);
+  normaliser_ = market::Normaliser::fit(data.features, fold.train.begin, fold.train.end, config.features.clip, &warnings);
   for (const std::string& w : warnings) io::log()->warn("fold {}: {}", fold.number, w);
   const int columns = data.features.columns;
   table_ = kernels::MarketTable<Space>(space_, data.account_bars, normaliser_.apply(data.features), columns, data.bars.segment);
@@ -212,12 +212,13 @@ double FoldTrainer<Space>::validate(std::vector<evaluator::WalkResult>* results)
 }
 
 template <class Space>
-io::Record FoldTrainer<Space>::run_epoch() {
-  const std::int64_t first = progress_.steps;
+std::optional<io::Record> FoldTrainer<Space>::run_epoch(const std::function<bool()>& stop) {
+  const std::int64_t first = progress_.epoch * config_.train.epoch_steps, resumed = progress_.steps;
   const std::int64_t last = std::min(config_.train.steps, first + config_.train.epoch_steps);
   const double began = seconds_now();
   const std::int64_t bars_before = progress_.bar_steps;
   while (progress_.steps < last) {
+    if (stop()) return std::nullopt;
     collect(config_.train.collect_steps);
     const std::int64_t updates = std::min(config_.train.updates, last - progress_.steps);
     for (std::int64_t i = 0; i < updates; ++i) training_step(space_, rules_, *learner_, buffers_, replay_, table_);
@@ -270,7 +271,7 @@ io::Record FoldTrainer<Space>::run_epoch() {
     io::log()->warn("fold {}, step {}: {:.1f} % of the target mass was clipped at the support's ends; widen agent.vmin and agent.vmax",
                     fold_.number, step, 100 * clipped_mass);
   }
-  return {{"fold", fold_.number},
+  return io::Record{{"fold", fold_.number},
           {"epoch", static_cast<double>(progress_.epoch)},
           {"step", static_cast<double>(step)},
           {"bar_steps", static_cast<double>(progress_.bar_steps)},
@@ -297,7 +298,7 @@ io::Record FoldTrainer<Space>::run_epoch() {
           {"validation_absolute_exposure", bars > 0 ? std::optional<double>(exposure / bars) : std::nullopt},
           {"best", is_best() ? 1.0 : 0.0},
           {"updates_accepted", static_cast<double>(state().adam_t)},
-          {"steps_per_second", static_cast<double>(step - first) / trained},
+          {"steps_per_second", static_cast<double>(step - resumed) / trained},
           {"bar_steps_per_second", static_cast<double>(progress_.bar_steps - bars_before) / trained},
           {"validation_seconds", validated}};
 }
@@ -339,6 +340,7 @@ void FoldTrainer<Space>::save(const std::string& path, std::int64_t metric_rows)
   write_bytes(file, "training/replay/counts", replay_.counts);
   write_bytes(file, "training/replay/smallest", buffers_.draws.smallest);
   write_bytes(file, "training/environments", collect_buffers_.environments);
+  write_bytes(file, "training/records", buffers_.records);
   file.write_scalar("training/progress/epoch", progress_.epoch);
   file.write_scalar("training/progress/steps", progress_.steps);
   file.write_scalar("training/progress/bar_steps", progress_.bar_steps);
@@ -380,6 +382,7 @@ std::int64_t FoldTrainer<Space>::load(const std::string& path) {
   read_bytes(file, "training/replay/counts", replay_.counts);
   read_bytes(file, "training/replay/smallest", buffers_.draws.smallest);
   read_bytes(file, "training/environments", collect_buffers_.environments);
+  read_bytes(file, "training/records", buffers_.records);
   const auto vector = [&](const char* name, const Vector<float, Space>& v) {
     const auto host = Kokkos::create_mirror_view(Kokkos::HostSpace(), v);
     file.read_into(name, host.data(), host.extent(0));

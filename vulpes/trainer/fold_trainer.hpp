@@ -1,6 +1,7 @@
 // Training of one fold: collection, updates, validation, checkpoints.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -40,8 +41,9 @@ class FoldTrainer {
 
   /// Fills the replay with random play and, from what it saw, sets reward scale and support. Not after `load`.
   void prefill();
-  /// One epoch (fewer steps at the end) and its validation. Returns the metrics' record.
-  io::Record run_epoch();
+  /// Goes on to the end of the epoch (fewer steps in the last one), validates and returns the metrics' record; or nothing,
+  /// when `stop` became true on the way: then the state may be saved between two collections.
+  std::optional<io::Record> run_epoch(const std::function<bool()>& stop);
   bool finished() const { return progress_.finished; }
   const Progress& progress() const { return progress_; }
   /// True when the last validation was the best so far.

@@ -6,7 +6,9 @@
 
 namespace vulpes::kernels {
 
-/// `smallest` and `own`: leaves in any common unit, positive.
-KOKKOS_INLINE_FUNCTION double importance_weight(double smallest, double own, double beta) { return Kokkos::pow(smallest / own, beta); }
+/// `smallest` and `own`: leaves in any common unit. 0 for a row without a leaf: it has no part in the loss.
+KOKKOS_INLINE_FUNCTION double importance_weight(double smallest, double own, double beta) {
+  return own > 0.0 ? Kokkos::pow(smallest / own, beta) : 0.0;
+}
 
 }  // namespace vulpes::kernels

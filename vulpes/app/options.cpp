@@ -1,0 +1,42 @@
+#include <Kokkos_Core.hpp>
+#include <sstream>
+
+#include "vulpes/app/commands.hpp"
+#include "vulpes/app/version.hpp"
+#include "vulpes/core/gemm.hpp"
+#include "vulpes/io/config_io.hpp"
+#include "vulpes/io/log.hpp"
+
+namespace vulpes::app {
+
+void ConfigOptions::add_to(CLI::App& sub) {
+  sub.add_option("CONFIG", file, "TOML file; without one, the defaults")->check(CLI::ExistingFile);
+  sub.add_option("--set", settings, "name=value, as often as needed; names below")->take_all();
+  sub.add_option("--data", data, "CSV or Parquet file of bars; without one, the synthetic market");
+  sub.add_option("--seed", seed, "seed of every random stream; sets run.seed")->check(CLI::Range(std::int64_t{0}, std::int64_t{4294967295}));
+  sub.footer([] { return "Settings (TOML sections, or --set):\n" + io::settings_help(); });
+}
+
+io::Config ConfigOptions::read() const {
+  io::Config config = io::read_config(file);
+  for (const std::string& s : settings) io::apply_setting(config, s);
+  if (!data.empty()) config.data.file = data;
+  if (seed >= 0) config.run.seed = seed;
+  io::check(config);
+  return config;
+}
+
+std::string version_text() {
+  std::ostringstream text;
+  text << "vulpes " << version << " (" << commit << ")\n"
+       << "Kokkos " << KOKKOS_VERSION / 10000 << "." << KOKKOS_VERSION / 100 % 100 << "." << KOKKOS_VERSION % 100 << ", back ends:";
+#define VULPES_NAME(S) text << " " << S::name();
+  VULPES_FOR_EACH_SPACE(VULPES_NAME)
+#undef VULPES_NAME
+  text << "\nmatrix products: " << gemm_description<DefaultSpace>();
+  return text.str();
+}
+
+void start_logging(const std::string& level) { io::start_logging(level); }
+
+}  // namespace vulpes::app
