@@ -91,8 +91,8 @@ TEST(Metrics, UndefinedValuesAreAbsent) {
     }
   }
   const io::Record one = performance_metrics(of_returns({-.1}));
-  for (const char* name : {"annual_volatility", "sharpe", "sortino", "value_at_risk_95", "expected_shortfall_95", "hit_rate",
-                           "profit_factor"}) {
+  for (const char* name : {"annual_volatility", "sharpe", "sortino", "value_at_risk_95", "expected_shortfall_95",
+                           "hit_rate", "profit_factor"}) {
     EXPECT_FALSE(value_of(one, name)) << name;
   }
   EXPECT_NEAR(*value_of(one, "max_drawdown"), -.1, 1e-15);
@@ -156,9 +156,9 @@ TEST(TradeBook, LongAtTheEndOfDataIsOpen) {
 TEST(TradeBook, PartialFillsAreOneTradeAtTheirAverageCost) {
   TradeBook book;
   book.fill(0, -1, 100, 1);
-  book.fill(1, -3, 104, 1);   // average 103
-  book.fill(2, 2, 100, 1);    // 6 realised
-  book.fill(5, 2, 108, 1);    // -10 realised
+  book.fill(1, -3, 104, 1);  // average 103
+  book.fill(2, 2, 100, 1);   // 6 realised
+  book.fill(5, 2, 108, 1);   // -10 realised
   EXPECT_EQ(book.units(), 0);
   const std::vector<Trade> trades = book.trades(9, 1);
   ASSERT_EQ(trades.size(), 1u);

@@ -59,9 +59,13 @@ TEST(Stitch, LongFrom100ToTheEndOfDataAt110) {
   EXPECT_EQ(p.equity, (std::vector<double>{1000, 1000, 1005, 1010}));
   const io::Record m = performance_metrics(p);
   for (const auto& [name, value] : m) {
-    if (name == "trades") EXPECT_EQ(value, 0.0);
-    if (name == "open_trades") EXPECT_EQ(value, 1.0);
-    if (name == "hit_rate" || name == "profit_factor") EXPECT_FALSE(value) << name;
+    if (name == "trades") {
+      EXPECT_EQ(value, 0.0);
+    } else if (name == "open_trades") {
+      EXPECT_EQ(value, 1.0);
+    } else if (name == "hit_rate" || name == "profit_factor") {
+      EXPECT_FALSE(value) << name;
+    }
   }
   ASSERT_EQ(p.trades.size(), 1u);
   EXPECT_DOUBLE_EQ(p.trades[0].profit, 10);
@@ -71,8 +75,8 @@ TEST(Stitch, LongFrom100ToTheEndOfDataAt110) {
 
 TEST(Stitch, WalksFollowEachOtherWithTheirReturns) {
   WalkMaker first(1000), second(1000);
-  first.bar(10, 100, 5, 110).bar(-10, 105, 5, 90);   // 1095, 1040
-  second.bar(-10, 50, 2, 40).bar(4, 40, 2, 30);      // 1098, 1156
+  first.bar(10, 100, 5, 110).bar(-10, 105, 5, 90);  // 1095, 1040
+  second.bar(-10, 50, 2, 40).bar(4, 40, 2, 30);     // 1098, 1156
   const Performance p = stitch({first.walk(), second.walk()}, 252);
   const double scale = 1.04;
   ASSERT_EQ(p.equity.size(), 5u);

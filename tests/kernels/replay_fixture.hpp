@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -23,34 +24,40 @@ using EachSpace = SpaceList<void VULPES_FOR_EACH_SPACE(VULPES_AND_SPACE)>::Types
 template <class T>
 using HostArray = Kokkos::View<T*, Kokkos::LayoutRight, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
 
-template <class Space, class T>
-Vector<T, Space> to_device(const Space& space, const std::vector<T>& host) {
-  auto device = allocate<Vector<T, Space>>(space, "vulpes::test::array", host.size());
-  if (!host.empty()) Kokkos::deep_copy(space, device, HostArray<const T>(host.data(), host.size()));
-  space.fence("vulpes::test::to_device");
-  return device;
-}
-
 /// Overwrites device[first, first + host.size()).
-template <class Space, class Array, class T>
-void write(const Space& space, const Array& device, std::size_t first, const std::vector<T>& host) {
-  Kokkos::deep_copy(space, Kokkos::subview(device, std::make_pair(first, first + host.size())),
-                    HostArray<const T>(host.data(), host.size()));
+template <class Space, class Array>
+void write(const Space& space, const Array& device, std::size_t first, const std::vector<typename Array::value_type>& host) {
   space.fence("vulpes::test::write");
+  if constexpr (is_host_space<Space>) {  // deep_copy would start a parallel region, slow on a busy machine
+    std::copy(host.begin(), host.end(), device.data() + first);
+  } else {
+    Kokkos::deep_copy(space, Kokkos::subview(device, std::make_pair(first, first + host.size())),
+                      HostArray<const typename Array::value_type>(host.data(), host.size()));
+    space.fence("vulpes::test::write");
+  }
 }
 
 /// Elements of a View in row-major order.
 template <class Space, class Array>
 auto to_host(const Space& space, const Array& device) {
   using T = typename Array::non_const_value_type;
-  std::vector<T> host(device.span());
-  if (!host.empty()) {
-    Kokkos::deep_copy(space, HostArray<T>(host.data(), host.size()),
-                      Kokkos::View<const T*, Kokkos::LayoutRight, MemoryOf<Space>, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(
-                          device.data(), device.span()));
-  }
   space.fence("vulpes::test::to_host");
+  std::vector<T> host(device.span());
+  if constexpr (is_host_space<Space>) {
+    std::copy_n(device.data(), host.size(), host.data());
+  } else {
+    using Source = Kokkos::View<const T*, Kokkos::LayoutRight, MemoryOf<Space>, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+    if (!host.empty()) Kokkos::deep_copy(space, HostArray<T>(host.data(), host.size()), Source(device.data(), device.span()));
+    space.fence("vulpes::test::to_host");
+  }
   return host;
+}
+
+template <class Space, class T>
+Vector<T, Space> to_device(const Space& space, const std::vector<T>& host) {
+  auto device = allocate<Vector<T, Space>>(space, "vulpes::test::array", host.size());
+  if (!host.empty()) write(space, device, 0, host);
+  return device;
 }
 
 /// Writes leaves [0, units.size()) through `update`.
@@ -108,7 +115,7 @@ template <class Space>
 void add_slot(const Space& space, const ReplayRing<Space>& ring, int n_step, const std::vector<ReplayRow>& rows) {
   const std::uint64_t written = to_host(space, ring.cursor)[0];
   write(space, ring.rows, (written % ring.slots) * ring.envs, rows);
-  write(space, ring.cursor, 1, std::vector<std::uint64_t>{written + 1});
+  write(space, ring.cursor, 1, {written + 1});
   close_windows(space, ring, n_step);
   space.fence("vulpes::test::add_slot");
 }
@@ -149,7 +156,7 @@ struct SampleProblem {
         iteration("vulpes::test::iteration", 1),
         counts("vulpes::test::counts") {}
 
-  void set_iteration(std::uint64_t i) { write(space, iteration, 0, std::vector<std::uint64_t>{i}); }
+  void set_iteration(std::uint64_t i) { write(space, iteration, 0, {i}); }
 
   void sample(const ReplayRing<Space>& ring, RandomKey key = {1, 0}) {
     draw(space, ring, key, iteration.data(), draws);
@@ -174,7 +181,7 @@ struct SampleProblem {
     write(space, draws.rows, 0, rows);
     write(space, draws.leaves, 0, units);
     write(space, draws.writes, 0, writes);
-    write(space, draws.smallest, to_host(space, iteration)[0] & 1, std::vector<std::uint32_t>{smallest});
+    write(space, draws.smallest, to_host(space, iteration)[0] & 1, {smallest});
   }
   void prioritise(const ReplayRing<Space>& ring, const PriorityRules& rules, const std::vector<float>& values,
                   const std::uint32_t* skip = nullptr) {

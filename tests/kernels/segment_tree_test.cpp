@@ -152,7 +152,7 @@ TYPED_TEST(SegmentTreeTest, ASkippedUpdateChangesNothingNorTheNextOne) {
   const TreeCopy before(this->space, tree);
   EXPECT_EQ(before.total(), 300u);
   EXPECT_EQ(before.fault(), "");
-  write<TypeParam>(this->space, skip, 0, std::vector<std::uint32_t>{0});
+  write(this->space, skip, 0, {0});
   update<TypeParam>(this->space, tree, rows, values, skip.data());
   const TreeCopy after(this->space, tree);
   EXPECT_EQ(after.leaves[4], 6u);

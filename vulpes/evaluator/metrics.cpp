@@ -35,7 +35,7 @@ double downside_deviation(const std::vector<double>& values) {
 }
 
 struct Drawdown {
-  double depth = 0;       ///< at most 0
+  double depth = 0;  ///< at most 0
   std::size_t bars = 0;
 };
 
@@ -60,11 +60,12 @@ Drawdown largest_drawdown(const std::vector<double>& equity) {
 
 void check(const Performance& p) {
   const std::size_t bars = p.exposure.size(), equities = p.equity.size();
-  throw_if<std::invalid_argument>(
-      (bars > 0 && equities != bars + 1) || (bars == 0 && equities > 1) || p.fees.size() != bars || p.traded_notional.size() != bars,
-      "performance: " + std::to_string(bars) + " bars of exposure need one equity more and as many fees and notionals, not " +
-          std::to_string(equities) + ", " + std::to_string(p.fees.size()) + " and " +
-          std::to_string(p.traded_notional.size()));
+  throw_if<std::invalid_argument>((bars > 0 && equities != bars + 1) || (bars == 0 && equities > 1) ||
+                                      p.fees.size() != bars || p.traded_notional.size() != bars,
+                                  "performance: " + std::to_string(bars) +
+                                      " bars of exposure need one equity more and as many fees and notionals, not " +
+                                      std::to_string(equities) + ", " + std::to_string(p.fees.size()) + " and " +
+                                      std::to_string(p.traded_notional.size()));
   for (std::size_t i = 0; i < equities; ++i) {
     throw_if<std::invalid_argument>(!(p.equity[i] > 0) || !std::isfinite(p.equity[i]),
                                     "performance: equity " + std::to_string(i) + " is not finite and above 0");

@@ -18,11 +18,12 @@ struct Trade {
 
 /// Builds trades from an account's fills.
 ///
-/// A trade's profit is its net cash flow, which over a whole position is what average-cost accounting gives. A fill that
-/// flips the position closes one trade and opens another, and its fee is shared between them by units.
+/// A trade's profit is its net cash flow, which over a whole position is what average-cost accounting gives. A fill
+/// that flips the position closes one trade and opens another, and its fee is shared between them by units.
 class TradeBook {
  public:
-  /// Books `units` (signed, not 0) at `price` in `bar`; `fee` is the cash paid for the whole fill, negative for a rebate.
+  /// Books `units` (signed, not 0) at `price` in `bar`; `fee` is the cash paid for the whole fill, negative for a
+  /// rebate.
   void fill(std::int64_t bar, double units, double price, double fee);
 
   /// Signed position.
@@ -34,22 +35,22 @@ class TradeBook {
   void enter(std::int64_t bar, double units, double price, double fee);
 
   std::vector<Trade> closed_;
-  Trade position_{};     ///< profit: net cash flow so far
+  Trade position_{};  ///< profit: net cash flow so far
   double units_ = 0;
 };
 
 /// What metrics are computed from. Bar i of T ends with equity[i + 1].
 struct Performance {
-  std::vector<double> equity;           ///< [T + 1] at each close; equity[0]: the initial capital; may be empty when T = 0
-  std::vector<double> exposure;         ///< [T] position value / equity at the close
-  std::vector<double> fees;             ///< [T] currency paid, negative for rebates
+  std::vector<double> equity;    ///< [T + 1] at each close; equity[0]: the initial capital; may be empty when T = 0
+  std::vector<double> exposure;  ///< [T] position value / equity at the close
+  std::vector<double> fees;      ///< [T] currency paid, negative for rebates
   std::vector<double> traded_notional;  ///< [T] currency
   std::vector<Trade> trades;            ///< bars: positions in `exposure`
   double bars_a_year = 0;               ///< 0: unknown, annual figures are absent
 };
 
-/// All metrics by name, in a fixed order; one that is undefined is absent, never NaN or 0. r: simple returns of the bars,
-/// Y: bars a year, E: equity.
+/// All metrics by name, in a fixed order; one that is undefined is absent, never NaN or 0. r: simple returns of the
+/// bars, Y: bars a year, E: equity.
 ///
 /// | name | value | absent |
 /// |---|---|---|

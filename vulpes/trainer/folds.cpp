@@ -51,18 +51,20 @@ std::optional<std::size_t> enough(std::size_t bars, const io::FoldsConfig& confi
 std::vector<Fold> make_folds(std::size_t bars, const io::FoldsConfig& config, std::size_t warm_up, std::size_t n_step,
                              std::size_t window) {
   const bool single = config.kind == "single";
-  throw_if<InputError>(single && config.count != 1, "folds.count = " + std::to_string(config.count) +
-                                                        ": folds.kind = single has one fold; set folds.kind to rolling or anchored");
+  throw_if<InputError>(single && config.count != 1,
+                       "folds.count = " + std::to_string(config.count) +
+                           ": folds.kind = single has one fold; set folds.kind to rolling or anchored");
   const Needs needs{static_cast<std::size_t>(config.count), warm_up,
                     std::max(static_cast<std::size_t>(config.embargo), n_step + 1), n_step + window, n_step + 1};
   const std::optional<Lengths> lengths = fit(bars, config, needs);
   if (!lengths) {
     const std::optional<std::size_t> enough_bars = enough(bars, config, needs);
-    throw_if<InputError>(!enough_bars, "folds.validation_fraction + folds.test_fraction leave no bars to train on; lower them");
-    throw InputError(std::to_string(bars) + (bars == 1 ? " bar is" : " bars are") + " too few for " + std::to_string(config.count) +
-                     " " + config.kind + (config.count == 1 ? " fold: " : " folds: ") + std::to_string(*enough_bars) +
-                     " are needed (warm-up " + std::to_string(warm_up) + ", embargo " + std::to_string(needs.embargo) +
-                     ", training window + n_step " + std::to_string(needs.train) +
+    throw_if<InputError>(!enough_bars,
+                         "folds.validation_fraction + folds.test_fraction leave no bars to train on; lower them");
+    throw InputError(std::to_string(bars) + (bars == 1 ? " bar is" : " bars are") + " too few for " +
+                     std::to_string(config.count) + " " + config.kind + (config.count == 1 ? " fold: " : " folds: ") +
+                     std::to_string(*enough_bars) + " are needed (warm-up " + std::to_string(warm_up) + ", embargo " +
+                     std::to_string(needs.embargo) + ", training window + n_step " + std::to_string(needs.train) +
                      "); give more data, or lower folds.count, collect.window or the longest window of features");
   }
 
@@ -83,9 +85,10 @@ std::vector<Fold> make_folds(std::size_t bars, const io::FoldsConfig& config, st
 }
 
 std::size_t last_start(Range range, std::size_t n_step) {
-  throw_if<std::invalid_argument>(range.end < range.begin + n_step + 1, "last_start: a range of bars [" + std::to_string(range.begin) + ", " +
-                                                                            std::to_string(range.end) + ") holds no transition of " +
-                                                                            std::to_string(n_step) + " bars");
+  throw_if<std::invalid_argument>(range.end < range.begin + n_step + 1,
+                                  "last_start: a range of bars [" + std::to_string(range.begin) + ", " +
+                                      std::to_string(range.end) + ") holds no transition of " + std::to_string(n_step) +
+                                      " bars");
   return range.end - 1 - n_step;
 }
 

@@ -22,11 +22,11 @@ struct Fold {
 
 /// Folds over bars [warm_up, bars).
 ///
-/// A fold spans L bars: train, embargo, validation (validation_fraction L), embargo, test (test_fraction L); fractions are
-/// rounded down and training gets what is left. `rolling` shifts the span by the test length from fold to fold;
+/// A fold spans L bars: train, embargo, validation (validation_fraction L), embargo, test (test_fraction L); fractions
+/// are rounded down and training gets what is left. `rolling` shifts the span by the test length from fold to fold;
 /// `anchored` does the same but always begins to train at `warm_up`; `single` is one fold. L is such that `count` folds
-/// end at the last bar: test ranges follow each other without overlap or hole. (No account is held over the first bar of
-/// a later test range: fold k may not decide on a bar whose fill lies beyond its range.)
+/// end at the last bar: test ranges follow each other without overlap or hole. (No account is held over the first bar
+/// of a later test range: fold k may not decide on a bar whose fill lies beyond its range.)
 ///
 /// The embargo is folds.embargo, at least n_step + 1 bars. `window`: bars of a training episode.
 ///

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "vulpes/evaluator/metrics.hpp"
+#include "vulpes/evaluator/stitch.hpp"
 #include "vulpes/trainer/devices.hpp"
 
 namespace vulpes::trainer {
@@ -64,7 +65,9 @@ TestReport run_test(const io::Config& config, const Dataset& data, const std::ve
       growths.resize(w.end - w.begin - 1, 0.0);
       c.growths.insert(c.growths.end(), growths.begin(), growths.end());
     }
-    if (mean(c.growths) > 0) c.agent_ratio = market::growth_ratio(report.agent.growths, c.growths);
+    // A share of a growth that is itself uncertain (buy-and-hold on a market without drift) means nothing.
+    const auto ratio = market::growth_ratio(report.agent.growths, c.growths);
+    if (ratio && ratio->standard_error < 0.5) c.agent_ratio = ratio;
     report.comparisons.push_back(std::move(c));
   };
   if (data.synthetic) {
@@ -89,36 +92,15 @@ nlohmann::json summarise(const TestReport& report, const Dataset& data, const io
   test["bars"] = report.agent.growths.size();
   test["growth_per_bar"] = mean(report.agent.growths);
   test["bars_a_year"] = data.bars_a_year;
-  // Accounts that follow each other (walks of a range, folds) compound into one equity curve.
-  evaluator::Performance input;
-  input.bars_a_year = data.bars_a_year;
-  double equity = report.agent.walks.empty() ? 1.0 : report.agent.walks.front().start_equity;
-  input.equity.push_back(equity);
-  std::int64_t bar = 0;
   std::vector<double> histogram(market::exposure_levels, 0.0);
-  for (const evaluator::WalkResult& w : report.agent.walks) {
-    const double factor = equity / w.start_equity;
-    evaluator::TradeBook book;
-    for (const kernels::BacktestRecord& r : w.records) {
-      if (r.fill_units != 0) book.fill(bar, r.fill_units * factor, r.fill_price, r.fee * factor);
-      input.fees.push_back(r.fee * factor);
-      input.traded_notional.push_back(std::abs(r.fill_units * r.fill_price) * factor);
-      input.exposure.push_back(r.exposure);
-      input.equity.push_back(r.equity * factor);
-      const double level = std::round((r.exposure + 1.0) * 4.0);
-      ++histogram[static_cast<std::size_t>(std::clamp(level, 0.0, market::exposure_levels - 1.0))];
-      ++bar;
-    }
-    if (!w.records.empty()) {
-      equity = w.records.back().equity * factor;
-      const double last_close = data.bars.close[w.walk.begin + w.records.size()];
-      for (const evaluator::Trade& t : book.trades(bar - 1, last_close)) input.trades.push_back(t);
-    }
+  const evaluator::Performance performance = evaluator::stitch(report.agent.walks, data.bars_a_year);
+  for (const double exposure : performance.exposure) {
+    const double level = std::round((exposure + 1.0) * 4.0);
+    histogram[static_cast<std::size_t>(std::clamp(level, 0.0, market::exposure_levels - 1.0))] += 1.0 / performance.exposure.size();
   }
-  for (const auto& [name, value] : evaluator::performance_metrics(input)) {
+  for (const auto& [name, value] : evaluator::performance_metrics(performance)) {
     if (value) test["metrics"][name] = *value;
   }
-  for (double& h : histogram) h /= std::max<double>(1.0, static_cast<double>(bar));
   test["exposure_histogram"] = histogram;
   for (const Comparison& c : report.comparisons) {
     nlohmann::json& j = test["comparisons"][c.name];
