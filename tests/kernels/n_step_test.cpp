@@ -81,7 +81,9 @@ TYPED_TEST(NStepTest, AllStartsOfAnEpisodeThatEndsInATerminal) {
   Bars bars;
   for (int t = 0; t < 5; ++t) {
     add_slot(this->space, ring, 3, {bars.next(1, t == 4 ? ReplayRow::terminal : std::uint8_t(0))});
-    if (t == 3) EXPECT_EQ(valid_rows(this->space, ring), (std::vector<std::uint32_t>{0, 1}));
+    if (t == 3) {
+      EXPECT_EQ(valid_rows(this->space, ring), (std::vector<std::uint32_t>{0, 1}));
+    }
   }
   EXPECT_EQ(valid_rows(this->space, ring), (std::vector<std::uint32_t>{0, 1, 2, 3, 4}));
   const auto result = this->returns(ring, this->rules(3, 1.0f), {0, 1, 2, 3, 4});

@@ -156,7 +156,8 @@ TYPED_TEST(SampleTest, NewRowsGetTheLargestPriorityInTheBuffer) {
   add_slot(this->space, ring, 1, {ReplayRow{}});
   EXPECT_EQ(to_host(this->space, ring.tree.leaves)[1], 2 * one);  // 4 to the power of alpha, once
   p.prioritise(ring, {0.5, 0.0}, {0.25f});
-  write(this->space, ring.tree.leaves, 1, {one / 4});
+  p.choose(ring, {1});
+  p.prioritise(ring, {0.5, 0.0}, {0.0625f});
   refresh_new_priority(this->space, ring);
   add_slot(this->space, ring, 1, {ReplayRow{}});
   EXPECT_EQ(to_host(this->space, ring.tree.leaves)[2], one / 2);  // the largest present one, not the largest ever
