@@ -31,7 +31,8 @@ void check(const Shape& s, bool accumulate, bool bias, bool relu, bool mask, boo
   const int ar = s.op_a == Op::none ? s.m : s.k, ac = s.op_a == Op::none ? s.k : s.m;
   const int br = s.op_b == Op::none ? s.k : s.n, bc = s.op_b == Op::none ? s.n : s.k;
   std::vector<Real> a(static_cast<std::size_t>(ar) * (ac + pad)), b(static_cast<std::size_t>(br) * (bc + pad)),
-      c(static_cast<std::size_t>(s.m) * (s.n + pad)), masks(static_cast<std::size_t>(s.m) * s.n), biases(s.n), row_sums(s.m, Real(-1));
+      c(static_cast<std::size_t>(s.m) * (s.n + pad)), masks(static_cast<std::size_t>(s.m) * s.n), biases(s.n),
+      row_sums(s.m, Real(-1));
   for (auto* v : {&a, &b, &c, &masks, &biases}) {
     for (Real& x : *v) x = static_cast<Real>(numbers.next());
   }
@@ -79,9 +80,10 @@ void check(const Shape& s, bool accumulate, bool bias, bool relu, bool mask, boo
 template <class Space>
 void check_all() {
   const Op none = Op::none, transpose = Op::transpose;
-  for (const Shape& s : {Shape{1, 1, 1, none, none}, Shape{17, 5, 3, none, transpose}, Shape{51, 64, 40, transpose, none},
-                         Shape{16, 459, 64, none, transpose}, Shape{459, 33, 64, none, transpose},
-                         Shape{64, 128, 512, transpose, none}, Shape{100, 8, 64, transpose, transpose}}) {
+  for (const Shape& s :
+       {Shape{1, 1, 1, none, none}, Shape{17, 5, 3, none, transpose}, Shape{51, 64, 40, transpose, none},
+        Shape{16, 459, 64, none, transpose}, Shape{459, 33, 64, none, transpose}, Shape{64, 128, 512, transpose, none},
+        Shape{100, 8, 64, transpose, transpose}}) {
     for (int flags = 0; flags < 32; flags += 3) {
       check<Space, float>(s, flags & 1, flags & 2, flags & 4, flags & 8, flags & 16, 5e-6);
       check<Space, double>(s, flags & 1, flags & 2, flags & 4, flags & 8, flags & 16, 1e-13);
@@ -96,7 +98,8 @@ TEST(Gemm, OpenMPWithEveryEpilogue) { check_all<Kokkos::OpenMP>(); }
 
 // cases.md: K = 512 in fp32 mode is within 1e-5.
 TEST(Gemm, K512InFp32IsWithin1e5) {
-  check<Kokkos::DefaultHostExecutionSpace, float>({256, 256, 512, Op::none, Op::transpose}, false, false, false, false, false, 1e-5);
+  check<Kokkos::DefaultHostExecutionSpace, float>({256, 256, 512, Op::none, Op::transpose}, false, false, false, false,
+                                                  false, 1e-5);
 }
 
 TEST(Gemm, NaNGoesThroughReluAndBias) {

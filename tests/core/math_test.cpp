@@ -18,7 +18,10 @@ TEST(Math, ExponentialIsAccurateAndEqualInPacks) {
     const float x = static_cast<float>(i) * 0.01f + 0.0003f;
     const float y = exp_float(x);
     const double exact = std::exp(static_cast<double>(x));
-    if (std::abs(y - exact) / exact > worst) { worst = std::abs(y - exact) / exact; RecordProperty("x", std::to_string(x)); }
+    if (std::abs(y - exact) / exact > worst) {
+      worst = std::abs(y - exact) / exact;
+      RecordProperty("x", std::to_string(x));
+    }
     const F packed = exp_float(F(x));
     for (int l = 0; l < F::size; ++l) ASSERT_EQ(packed[l], y) << x;
   }

@@ -130,8 +130,8 @@ struct HandMade {
     parameters(bias) = 0;
     parameters(bias + 1) = std::log(share / (1 - share));
   }
-  /// The same for all actions of a branch, so that the dueling mean does not shift them: logits of atom 0 are zero, those
-  /// of atom 1 keep their differences but lose their mean, which the value head gives back.
+  /// The same for all actions of a branch, so that the dueling mean does not shift them: logits of atom 0 are zero,
+  /// those of atom 1 keep their differences but lose their mean, which the value head gives back.
   void set_branch(const Vector<double, Kokkos::Serial>& parameters, int d, const std::vector<double>& q) {
     for (std::size_t a = 0; a < q.size(); ++a) set_q(parameters, d, static_cast<int>(a), q[a]);
   }
@@ -144,11 +144,12 @@ struct HandMade {
   }
 };
 
-// online Q(s') = {1,3}, target Q(s') = {10,2}, r = 0, discount 1 -> 2: the online network chooses, the target one values.
+// online Q(s') = {1,3}, target Q(s') = {10,2}, r = 0, discount 1 -> 2: the online network chooses, the target one
+// values.
 TEST(DoubleDqn, OnlineChoosesTargetValues) {
   HandMade h;
-  // Logits of atom 1 are odds of Q; a common shift per branch cancels in the dueling mean, so choose odds by difference:
-  // branch values are read back from q/next and the target's mean.
+  // Logits of atom 1 are odds of Q; a common shift per branch cancels in the dueling mean, so choose odds by
+  // difference: branch values are read back from q/next and the target's mean.
   const auto bias = h.p.network.layout[h.p.network.output_bias].offset;
   const auto value_logit = bias + 1;  // value head, atom 1
   for (int d = 1; d < branches; ++d) {
@@ -174,8 +175,8 @@ TEST(Aggregation, MeanOfTheBranchesTargets) {
   HandMade h;
   const double gathered[branches] = {2, 4, 9};
   const auto value_logit = h.p.network.layout[h.p.network.output_bias].offset + 1;
-  // All actions of a branch alike: A - mean A = 0, so a branch's value can only come from V, which is common. Give the three
-  // branches their values through one better action each and compensate the mean through that action's advantage.
+  // All actions of a branch alike: A - mean A = 0, so a branch's value can only come from V, which is common. Give the
+  // three branches their values through one better action each and compensate the mean through that action's advantage.
   for (int d = 0; d < branches; ++d) {
     const double share = (gathered[d] + 20) / 40, odds = std::log(share / (1 - share));
     const int n = actions_of(d);

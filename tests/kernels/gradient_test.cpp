@@ -47,8 +47,9 @@ TEST_P(GradientTest, AgreesWithCentralDifferencesInEveryTensor) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Losses, GradientTest,
-                         testing::Values(Case{"mse", 0, false, 1}, Case{"c51", 1, false, 1}, Case{"blended", 0.3, false, 2},
-                                         Case{"per_branch", 0.6, true, 1}, Case{"no_blocks", 1, true, 0}),
+                         testing::Values(Case{"mse", 0, false, 1}, Case{"c51", 1, false, 1},
+                                         Case{"blended", 0.3, false, 2}, Case{"per_branch", 0.6, true, 1},
+                                         Case{"no_blocks", 1, true, 0}),
                          [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace

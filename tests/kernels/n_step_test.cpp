@@ -189,7 +189,8 @@ TYPED_TEST(NStepTest, LeavesAndReturnsEqualThoseOfTheWholeHistory) {
       std::vector<ReplayRow> rows;
       for (int e = 0; e < m.envs; ++e) {
         const auto w = random_words({seed, 0}, Purpose::test, t, e);
-        const std::uint8_t flags = w[0] % 16 >= end_share ? std::uint8_t(0) : (w[1] % 2 ? ReplayRow::terminal : ReplayRow::truncated);
+        const std::uint8_t flags =
+            w[0] % 16 >= end_share ? std::uint8_t(0) : (w[1] % 2 ? ReplayRow::terminal : ReplayRow::truncated);
         rows.push_back(accounts[e].next(static_cast<float>(w[2] % 1000) * 0.001f - 0.5f, flags));
       }
       const bool refresh = random_words({seed, 1}, Purpose::test, t, 0)[0] % 3 == 0;
@@ -242,7 +243,8 @@ TYPED_TEST(NStepTest, LeavesAndReturnsEqualThoseOfTheWholeHistory) {
       if (t % 4 == 1) {
         std::vector<float> deltas(chosen.size());
         for (std::size_t i = 0; i < chosen.size(); ++i) {
-          deltas[i] = static_cast<float>(1 + random_words({seed, 2}, Purpose::test, t, static_cast<std::uint32_t>(i))[0] % 50);
+          deltas[i] =
+              static_cast<float>(1 + random_words({seed, 2}, Purpose::test, t, static_cast<std::uint32_t>(i))[0] % 50);
           m.leaves[chosen[i]] = static_cast<std::uint32_t>(deltas[i]) << 20;  // the last one counts
         }
         p.prioritise(ring, {1.0, 0.0}, deltas);

@@ -112,7 +112,8 @@ TEST(Skip, OneNaNOrInfinityLeavesEverythingAsItWas) {
       p.b.gradient(i) = 0.1f;
     }
     p.step();
-    const float parameter = p.b.parameters(17), moment = p.b.first_moment(17), second = p.b.second_moment(17), target = p.b.target(17);
+    const float parameter = p.b.parameters(17), moment = p.b.first_moment(17), second = p.b.second_moment(17),
+                target = p.b.target(17);
     p.b.gradient(8000) = bad;
     p.step();
     EXPECT_EQ(p.b.parameters(17), parameter);
@@ -204,7 +205,8 @@ TEST(SpectralNorm, OffCostsNoLaunch) {
   EXPECT_FALSE(norm.enabled());
   static int launches = 0;
   launches = 0;
-  Kokkos::Tools::Experimental::set_begin_parallel_for_callback([](const char*, std::uint32_t, std::uint64_t*) { ++launches; });
+  Kokkos::Tools::Experimental::set_begin_parallel_for_callback(
+      [](const char*, std::uint32_t, std::uint64_t*) { ++launches; });
   spectral_norm(s.space, norm, s.parameters);
   Kokkos::Tools::Experimental::set_begin_parallel_for_callback(nullptr);
   EXPECT_EQ(launches, 0);

@@ -19,14 +19,16 @@ struct SpaceList {
   using Types = testing::Types<Spaces...>;
 };
 #define VULPES_AND_SPACE(S) , S
-using EachSpace = SpaceList<void VULPES_FOR_EACH_SPACE(VULPES_AND_SPACE)>::Types;
+using EachSpace = SpaceList < void VULPES_FOR_EACH_SPACE(VULPES_AND_SPACE)
+> ::Types;
 
 template <class T>
 using HostArray = Kokkos::View<T*, Kokkos::LayoutRight, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
 
 /// Overwrites device[first, first + host.size()).
 template <class Space, class Array>
-void write(const Space& space, const Array& device, std::size_t first, const std::vector<typename Array::value_type>& host) {
+void write(const Space& space, const Array& device, std::size_t first,
+           const std::vector<typename Array::value_type>& host) {
   space.fence("vulpes::test::write");
   if constexpr (is_host_space<Space>) {  // deep_copy would start a parallel region, slow on a busy machine
     std::copy(host.begin(), host.end(), device.data() + first);
@@ -46,8 +48,10 @@ auto to_host(const Space& space, const Array& device) {
   if constexpr (is_host_space<Space>) {
     std::copy_n(device.data(), host.size(), host.data());
   } else {
-    using Source = Kokkos::View<const T*, Kokkos::LayoutRight, MemoryOf<Space>, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-    if (!host.empty()) Kokkos::deep_copy(space, HostArray<T>(host.data(), host.size()), Source(device.data(), device.span()));
+    using Source =
+        Kokkos::View<const T*, Kokkos::LayoutRight, MemoryOf<Space>, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+    if (!host.empty())
+      Kokkos::deep_copy(space, HostArray<T>(host.data(), host.size()), Source(device.data(), device.span()));
     space.fence("vulpes::test::to_host");
   }
   return host;
@@ -77,7 +81,10 @@ struct TreeCopy {
 
   template <class Space>
   TreeCopy(const Space& space, const SegmentTree<Space>& tree)
-      : leaves(to_host(space, tree.leaves)), writer(to_host(space, tree.writer)), sums(to_host(space, tree.sums)), view(tree.view) {
+      : leaves(to_host(space, tree.leaves)),
+        writer(to_host(space, tree.writer)),
+        sums(to_host(space, tree.sums)),
+        view(tree.view) {
     for (int l = 0; l < view.levels; ++l) view.sums[l] = sums.data() + (tree.view.sums[l] - tree.sums.data());
     view.leaves = leaves.data();
     view.writer = writer.data();
@@ -191,7 +198,8 @@ struct SampleProblem {
   }
   PriorityCounts count() {
     PriorityCounts host;
-    Kokkos::deep_copy(space, Kokkos::View<PriorityCounts, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(&host), counts);
+    Kokkos::deep_copy(
+        space, Kokkos::View<PriorityCounts, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(&host), counts);
     space.fence("vulpes::test::counts");
     return host;
   }

@@ -41,14 +41,16 @@ TYPED_TEST_SUITE(SampleTest, EachSpace);
 
 TYPED_TEST(SampleTest, ZeroLeavesAreNeverDrawnInAMillionDrawsAndAllWeightsAreFinite) {
   std::vector<std::uint32_t> leaves(1000);
-  for (std::size_t i = 0; i < leaves.size(); ++i) leaves[i] = i % 3 == 0 ? 0u : (i % 7 == 1 ? 1u : one * static_cast<std::uint32_t>(i % 5));
+  for (std::size_t i = 0; i < leaves.size(); ++i)
+    leaves[i] = i % 3 == 0 ? 0u : (i % 7 == 1 ? 1u : one * static_cast<std::uint32_t>(i % 5));
   const auto ring = ring_with(this->space, leaves);
   SampleProblem<TypeParam> p(10000, 8);
   for (int i = 0; i < 100; ++i) {
     p.set_iteration(i);
     p.sample(ring);
     p.collect_batch(ring, this->table, this->rules());
-    for (std::uint32_t row : to_host(this->space, p.draws.rows)) ASSERT_TRUE(row < leaves.size() && leaves[row] > 0) << row;
+    for (std::uint32_t row : to_host(this->space, p.draws.rows))
+      ASSERT_TRUE(row < leaves.size() && leaves[row] > 0) << row;
     for (float w : to_host(this->space, p.weights)) ASSERT_TRUE(std::isfinite(w) && w > 0 && w <= 1) << w;
   }
 }
@@ -75,7 +77,8 @@ TYPED_TEST(SampleTest, RowsAreDrawnInProportionAndOnceAStratum) {
     single.sample(ring);
     ++counts[to_host(this->space, single.draws.rows)[0]];
   }
-  for (const auto& [row, share] : std::map<std::uint32_t, double>{{0, 3 / 14.}, {1, 2 / 14.}, {2, 5 / 14.}, {4, 4 / 14.}}) {
+  for (const auto& [row, share] :
+       std::map<std::uint32_t, double>{{0, 3 / 14.}, {1, 2 / 14.}, {2, 5 / 14.}, {4, 4 / 14.}}) {
     EXPECT_NEAR(counts[row], n * share, 4 * std::sqrt(n * share * (1 - share))) << row;
   }
 }
@@ -291,7 +294,8 @@ RC_GTEST_PROP(Replay, ARowKnowsWhichWriteOfItsSlotItIs, ()) {
   const auto written = *rc::gen::inRange<std::uint64_t>(0, 60);
   std::vector<std::uint64_t> slot(ring.slots, RingView::no_write);
   for (std::uint64_t w = 0; w < written; ++w) slot[w % ring.slots] = w;
-  for (std::uint32_t i = 0; i < ring.envs * ring.slots; ++i) RC_ASSERT(ring.write_of(i, written) == slot[i / ring.envs]);
+  for (std::uint32_t i = 0; i < ring.envs * ring.slots; ++i)
+    RC_ASSERT(ring.write_of(i, written) == slot[i / ring.envs]);
 }
 
 }  // namespace

@@ -191,20 +191,23 @@ TYPED_TEST(SegmentTreeTest, LargestLeaf) {
   EXPECT_EQ(of(5000, many), 18u);
 }
 
-TEST(SegmentTree, NoRowsIsAnError) { EXPECT_THROW(SegmentTree<Kokkos::DefaultExecutionSpace>({}, 0), std::runtime_error); }
+TEST(SegmentTree, NoRowsIsAnError) {
+  EXPECT_THROW(SegmentTree<Kokkos::DefaultExecutionSpace>({}, 0), std::runtime_error);
+}
 
 /// All back ends go through the same 1,000 batches; every node and leaf is compared after each.
 void check_conflicting_updates(int count) {
   constexpr int rounds = 1000;
   constexpr std::uint32_t capacity = 33000;  // four levels
   std::map<std::string, std::unique_ptr<TreeCopy>> trees;
-#define VULPES_RUN_CONFLICTS(S)                                                                                         \
-  EXPECT_EQ(first_fault<S>(count, capacity, rounds,                                                                     \
-                           [](const S& space, const SegmentTree<S>& tree, const auto& rows, const auto& values) {       \
-                             update<S>(space, tree, rows, values, nullptr);                                             \
-                           },                                                                                           \
-                           &trees[S::name()]),                                                                          \
-            "")                                                                                                         \
+#define VULPES_RUN_CONFLICTS(S)                                                                        \
+  EXPECT_EQ(first_fault<S>(                                                                            \
+                count, capacity, rounds,                                                               \
+                [](const S& space, const SegmentTree<S>& tree, const auto& rows, const auto& values) { \
+                  update<S>(space, tree, rows, values, nullptr);                                       \
+                },                                                                                     \
+                &trees[S::name()]),                                                                    \
+            "")                                                                                        \
       << S::name();
   VULPES_FOR_EACH_SPACE(VULPES_RUN_CONFLICTS)
 #undef VULPES_RUN_CONFLICTS
@@ -226,8 +229,8 @@ std::uint64_t exact_target(std::uint32_t k, std::uint32_t r, std::uint64_t total
 
 TEST(StratifiedDraw, StaysInRangeAtTheEndsOfTotals) {
   for (std::uint32_t batch : {1u, 2u, 3u, 256u, 8192u, 1000000u, 0xffffffffu}) {
-    for (std::uint64_t total : {std::uint64_t(1), std::uint64_t(batch) - (batch > 1), std::uint64_t(1) << 63, (std::uint64_t(1) << 63) + 1,
-                                ~std::uint64_t(0)}) {
+    for (std::uint64_t total : {std::uint64_t(1), std::uint64_t(batch) - (batch > 1), std::uint64_t(1) << 63,
+                                (std::uint64_t(1) << 63) + 1, ~std::uint64_t(0)}) {
       for (std::uint32_t k : {0u, batch / 2, batch - 1}) {
         for (std::uint32_t r : {0u, 1u, 0x80000000u, 0xffffffffu}) {
           const std::uint64_t u = stratified_target(k, r, total, batch);

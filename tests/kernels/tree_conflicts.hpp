@@ -41,7 +41,8 @@ class Conflicts {
 /// Applies batch after batch to a tree through `update(space, tree, rows, units)` and looks at every node after each.
 /// Returns the first fault, or an empty string after `rounds` rounds; `last` receives the final tree.
 template <class Space, class Update>
-std::string first_fault(int count, std::uint32_t capacity, int rounds, const Update& update_tree, std::unique_ptr<TreeCopy>* last = nullptr) {
+std::string first_fault(int count, std::uint32_t capacity, int rounds, const Update& update_tree,
+                        std::unique_ptr<TreeCopy>* last = nullptr) {
   const Space space;
   const SegmentTree<Space> tree(space, capacity);
   Conflicts batch(count, capacity);
@@ -55,8 +56,8 @@ std::string first_fault(int count, std::uint32_t capacity, int rounds, const Upd
     std::string fault = copy->fault();
     for (std::uint32_t i = 0; i < capacity && fault.empty(); ++i) {
       if (copy->leaves[i] != batch.leaves[i]) {
-        fault = "leaf " + std::to_string(i) + " is " + std::to_string(copy->leaves[i]) + ", the last value written is " +
-                std::to_string(batch.leaves[i]);
+        fault = "leaf " + std::to_string(i) + " is " + std::to_string(copy->leaves[i]) +
+                ", the last value written is " + std::to_string(batch.leaves[i]);
       }
     }
     if (!fault.empty()) return "round " + std::to_string(r) + ": " + fault;

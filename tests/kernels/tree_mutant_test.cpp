@@ -50,15 +50,14 @@ constexpr int rounds = 1000;
 
 template <class Mutant>
 std::string fault_of_mutant() {
-  return first_fault<Space>(8192, 33000, rounds,
-                            [](const Space& space, const SegmentTree<Space>& tree, const auto& rows, const auto& units) {
-                              const auto count = static_cast<std::int64_t>(rows.extent(0));
-                              if (std::is_same_v<Mutant, PlainAdditions>) {
-                                Kokkos::parallel_for("vulpes::test::propose", range(space, count), Propose{tree.view, rows.data()});
-                              }
-                              Kokkos::parallel_for("vulpes::test::mutant", range(space, count),
-                                                   Mutant{tree.view, rows.data(), units.data()});
-                            });
+  return first_fault<Space>(
+      8192, 33000, rounds, [](const Space& space, const SegmentTree<Space>& tree, const auto& rows, const auto& units) {
+        const auto count = static_cast<std::int64_t>(rows.extent(0));
+        if (std::is_same_v<Mutant, PlainAdditions>) {
+          Kokkos::parallel_for("vulpes::test::propose", range(space, count), Propose{tree.view, rows.data()});
+        }
+        Kokkos::parallel_for("vulpes::test::mutant", range(space, count), Mutant{tree.view, rows.data(), units.data()});
+      });
 }
 
 TEST(TreeMutant, PlainAdditionsFailTheConcurrencyCheck) {
@@ -84,13 +83,14 @@ struct Faultless {
   }
 };
 TEST(TreeMutant, TheSameWithoutAFaultPasses) {
-  EXPECT_EQ(first_fault<Space>(8192, 33000, 100,
-                               [](const Space& space, const SegmentTree<Space>& tree, const auto& rows, const auto& units) {
-                                 const auto count = static_cast<std::int64_t>(rows.extent(0));
-                                 Kokkos::parallel_for("vulpes::test::propose", range(space, count), Propose{tree.view, rows.data()});
-                                 Kokkos::parallel_for("vulpes::test::faultless", range(space, count),
-                                                      Faultless{tree.view, rows.data(), units.data()});
-                               }),
+  EXPECT_EQ(first_fault<Space>(
+                8192, 33000, 100,
+                [](const Space& space, const SegmentTree<Space>& tree, const auto& rows, const auto& units) {
+                  const auto count = static_cast<std::int64_t>(rows.extent(0));
+                  Kokkos::parallel_for("vulpes::test::propose", range(space, count), Propose{tree.view, rows.data()});
+                  Kokkos::parallel_for("vulpes::test::faultless", range(space, count),
+                                       Faultless{tree.view, rows.data(), units.data()});
+                }),
             "");
 }
 

@@ -16,8 +16,9 @@ import subprocess
 import sys
 import tempfile
 
-# Many small arrays and one compilation a shape: more threads and passes cost more than they give.
+# Small arrays, one compilation a shape: optimising passes and threads cost more than they give.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 try:
@@ -36,24 +37,30 @@ TIE = 1e-5  # best actions whose values are closer than this may be chosen diffe
 # Group of datasets -> (how its error is measured, largest allowed).
 #   largest: |difference| / largest |element| of the dataset   absolute: |difference|
 #   rate: |difference| less one rounding of the value, over the learning rate
+#   support: |difference| / (vmax - vmin)
+#   position: |difference| / (Z - 1); a particle's position is a float32 of that size, and its mass is split by it
 TOLERANCES = {
     "logits": ("largest", 1e-5),
-    "q": ("largest", 1e-5),
+    "q": ("support", 5e-6),
     "next_action": ("absolute", 0),
-    "target": ("absolute", 1e-6),
-    "clipped": ("absolute", 1e-6),
+    "target": ("position", 1.5 * 2.0**-23),
+    "target mass": ("absolute", 1e-6),
+    "clipped": ("absolute", 3e-6),
     "loss": ("largest", 1e-5),
-    "delta": ("largest", 1e-5),
+    "kl": ("largest", 3e-5),  # a difference of two float32 sums, and so is delta
+    "delta": ("largest", 3e-5),
     "logit_gradient": ("largest", 1e-5),
     "gradient": ("largest", 1e-5),
     "gradient_norm": ("largest", 1e-5),
     "clip": ("largest", 1e-5),
     "spectral": ("largest", 1e-5),
-    "optimiser": ("largest", 1e-5),
+    "first moment": ("largest", 1e-5),
+    "second moment": ("largest", 2e-5),
     "parameters": ("rate", 1e-3),
     "counters": ("absolute", 0),
     "skipped": ("absolute", 0),
 }
+POISONS = ("NaN reward", "Inf parameter", "NaN state")
 NOT_WRITTEN = ("gap", "margin")
 
 
@@ -78,7 +85,7 @@ def random_shape(rng, index):
 
 
 def random_parameters(rng, shape, gain):
-    """He-normal weights with a few equalising columns absent; `gain` widens the outputs, so that distributions differ."""
+    """He-normal weights; `gain` widens the outputs, so that distributions differ."""
     p = {}
     for name, dims in shape.tensors().items():
         if name.endswith("bias"):
@@ -214,7 +221,7 @@ def toml(case):
 
 def write_state(path, case):
     with h5py.File(path, "w") as f:
-        f["config"] = toml(case)
+        f["config"] = np.bytes_(toml(case))  # of fixed length
         f["state_width"] = np.int64(case.shape.state)
         for name, value in case.state.items():
             f[name] = value
@@ -241,10 +248,13 @@ def run_vulpes(program, folder, case):
 
 
 def group_of(name):
-    return name.split("/")[0]
+    group = name.split("/")[0]
+    if name == "loss/kl":
+        return "kl"
+    return name.split("/")[1].replace("_", " ") if group == "optimiser" else group
 
 
-def error_of(name, seen, right, rate):
+def error_of(case, name, seen, right):
     """The error of a dataset in the measure of its group; infinite where shapes differ or only one is finite."""
     seen, right = np.asarray(seen, np.float64).reshape(-1), np.asarray(right, np.float64).reshape(-1)
     if seen.shape != right.shape:
@@ -256,7 +266,12 @@ def error_of(name, seen, right, rate):
     if measure == "largest":
         largest = np.max(np.abs(right))
         return difference.max() / largest if largest > 0 else difference.max()
+    if measure == "position":
+        return difference.max() / (case.shape.atoms - 1)
+    if measure == "support":
+        return difference.max() / (case.state["support/vmax"] - case.state["support/vmin"])
     if measure == "rate":
+        rate = case.settings.rate(int(case.state["counters/iteration"]))
         return np.maximum(0, difference - np.finfo(np.float32).eps * np.abs(right)).max() / rate
     return difference.max()
 
@@ -273,15 +288,22 @@ def expected(case, seen):
 
 def compare(case, seen, right):
     """Group -> (worst error, dataset); a missing or unknown dataset has an infinite error."""
-    rate = case.settings.rate(int(case.state["counters/iteration"]))
     worst = {}
+    if "target" in right and "target" in seen:
+        seen, right = ({**x, "target mass": np.sum(x["target"], axis=-1, dtype=np.float64)} for x in (seen, right))
     for name, value in right.items():
         if name in NOT_WRITTEN:
             continue
-        error = error_of(name, seen[name], value, rate) if name in seen else np.inf
+        error = error_of(case, name, seen[name], value) if name in seen else np.inf
         if error >= worst.get(group_of(name), (-1.0, ""))[0]:
             worst[group_of(name)] = (error, name)
     return worst
+
+
+def compared(case, seen):
+    """Errors against the reference, group -> (error, dataset), and the number of rows with tied actions."""
+    right, tied = expected(case, seen)
+    return compare(case, seen, right), tied
 
 
 def failures(worst):
@@ -289,19 +311,19 @@ def failures(worst):
 
 
 def check_skip(case, seen):
-    """A skipped step leaves everything but the projection and `iteration` as it was. Group -> (error, dataset)."""
+    """A skipped step leaves everything but the projection and `iteration` as it was. As `compared`."""
     right = {k: v for k, v in case.state.items() if k.startswith(("parameters/target/", "optimiser/"))}
     online, _ = reference.project_weights(case.state, case.settings)
     right |= {f"parameters/online/{k}": v for k, v in online.items() if np.all(np.isfinite(v))}
     right |= {"counters/iteration": case.state["counters/iteration"] + np.uint64(1),
               "counters/adam_t": case.state["counters/adam_t"], "skipped": True}
-    return compare(case, seen, right)
+    return compare(case, seen, right), 0
 
 
 # --- Negative control ------------------------------------------------------------------------------------------------
 
 
-def faulty_results(seen, right):
+def faulty_results(seen, weights):
     """Results with one plausible fault each, as (name, result)."""
 
     def changed(name, value):
@@ -316,11 +338,11 @@ def faulty_results(seen, right):
     action[0, 0] = (action[0, 0] + 1) % 9
     yield "one next action", changed("next_action", action)
     target = seen["target"].copy()
-    target[0, :, -1] *= 1 - 1e-5
-    yield "target mass lost at the top atom", changed("target", target)
+    target[0] *= 1 - 1e-5
+    yield "target mass lost", changed("target", target)
     norm = seen["gradient_norm"] * 1.0001
     yield "gradient norm x 1.0001", changed("gradient_norm", norm)
-    yield "importance weights left out of the loss", changed("loss/total", np.mean(seen["loss/rows"]))
+    yield "importance weights left out of the loss", changed("loss/total", np.mean(seen["loss/rows"] / weights))
     rows = np.roll(seen["delta"], 1)
     yield "priorities of the neighbouring rows", changed("delta", rows)
     for name in [k for k in seen if k.startswith("spectral/sigma/")][:1]:
@@ -368,7 +390,7 @@ def negative_control(case, seen):
     """Names of the planted faults that were seen and not seen."""
     right, _ = expected(case, seen)
     caught, missed = [], []
-    for name, result in faulty_results(seen, right):
+    for name, result in faulty_results(seen, case.state["batch/weights"]):
         (caught if failures(compare(case, result, right)) else missed).append(name)
     for name, mutant in faulty_references(case):
         (caught if failures(compare(case, seen, expected(mutant, seen)[0])) else missed).append(name)
@@ -435,10 +457,10 @@ def self_check(seed):
     case.state |= {k: np.zeros_like(v) for k, v in case.state.items() if k.startswith(("optimiser/", "batch/weights"))}
     still = dataclasses.replace(case.settings, learning_rate=0.1, ramp_steps=0, final_fraction=1.0, weight_decay=0.1,
                                 spectral_trunk=0.0, spectral_output=0.0)
-    after = reference.step(case.state, still)
+    after, before = reference.step(case.state, still), reference.group(case.state, "parameters/online/")
     for name, factor in (("hidden.order.weight", 0.99), ("hidden.bias", 1.0)):
         key = f"parameters/online/{name}"
-        check(f"decoupled decay of {name}", np.abs(after[key] - factor * case.state[key].reshape(after[key].shape)).max(), 1e-12)
+        check(f"decoupled decay of {name}", np.abs(after[key] - factor * before[name]).max(), 1e-12)
     return not bad
 
 
@@ -483,23 +505,24 @@ def main():
             print(f"{faults - len(unseen)} passed, {len(unseen)} failed")
             return 1 if unseen else 0
 
-        for index in range(options.cases):
-            case = make_case(options.seed, index)
-            seen = run_vulpes(options.vulpes, folder, case)
-            right, tied = expected(case, seen)
-            ties += tied
-            worst = compare(case, seen, right)
-            report(case, worst, total, bad)
-        for kind in ("NaN reward", "Inf parameter", "NaN state"):
-            case = poisoned(make_case(options.seed, 1), kind)
-            report(case, check_skip(case, run_vulpes(options.vulpes, folder, case)), total, bad)
+        cases = [(make_case(options.seed, i), compared) for i in range(options.cases)]
+        cases += [(poisoned(cases[-1][0], kind), check_skip) for kind in POISONS]
+        for case, check in cases:
+            try:
+                seen = run_vulpes(options.vulpes, folder, case)
+                worst, tied = check(case, seen)
+                ties += tied
+                report(case, worst, total, bad)
+            except RuntimeError as error:
+                print(f"{case.name:44s} {error}")
+                bad.append(case.name)
 
     print(f"\n{'datasets':16s} {'worst':>9s} {'allowed':>9s}  measure   where")
     for g, (error, name, where) in total.items():
         measure, allowed = TOLERANCES[g]
         print(f"{g:16s} {error:9.1e} {allowed:9.0e}  {measure:8s}  {name} ({where.split()[0]})")
     print(f"rows with two best actions closer than {TIE:g}: {ties}")
-    count = options.cases + 3
+    count = options.cases + len(POISONS)
     print(f"{count - len(bad)} passed, {len(bad)} failed")
     return 1 if bad else 0
 

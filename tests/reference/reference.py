@@ -100,10 +100,12 @@ class Settings:
         return min(1.0, (iteration - self.warmup_steps) / self.blend_steps)
 
     def rate(self, iteration):
-        """Learning rate: linear ramp to the peak, then linear to `final_fraction` of it at the last step."""
+        """Learning rate: a linear ramp that reaches the peak at iteration ramp_steps - 1, then linear from there to
+        `final_fraction` of the peak at iteration `steps`."""
         if iteration < self.ramp_steps:
             return self.learning_rate * (iteration + 1) / self.ramp_steps
-        progress = min(1.0, (iteration - self.ramp_steps) / max(1, self.steps - self.ramp_steps))
+        peak = max(0, self.ramp_steps - 1)
+        progress = min(1.0, (iteration - peak) / max(1, self.steps - peak))
         return self.learning_rate * (1.0 + (self.final_fraction - 1.0) * progress)
 
     def bound(self, tensor):
@@ -182,9 +184,9 @@ def make_target(online, target, batch, z, options):
     target_next, _ = forward(target, batch["next_states"])
     online_q = action_values(log_probabilities(online_next, atoms), z)
     target_p = [jnp.exp(l) for l in log_probabilities(target_next, atoms)]
-    selecting = [jnp.where(options["double_dqn"], q, p @ z) for q, p in zip(online_q, target_p)]
+    next_q = [jnp.where(options["double_dqn"], q, p @ z) for q, p in zip(online_q, target_p)]
     gap, chosen = [], []
-    for d, q in enumerate(selecting):
+    for d, q in enumerate(next_q):
         best = jnp.sort(q, axis=1)
         gap.append(best[:, -1] - best[:, -2])
         own = jnp.argmax(q, axis=1)
@@ -195,7 +197,7 @@ def make_target(online, target, batch, z, options):
     return {
         "logits/online_next": online_next,
         "logits/target_next": target_next,
-        "q/next": jnp.concatenate(online_q, axis=1),
+        "q/next": jnp.concatenate(next_q, axis=1),
         "next_action": jnp.stack(chosen, axis=1),
         "gap": jnp.stack(gap, axis=1),
         "target": m,
@@ -223,10 +225,10 @@ def loss(online, logit_offset, m, batch, z, blend):
         "logits/online": outputs,
         "q/chosen": q.mean(axis=1),
         "loss/total": total,
-        "loss/rows": rows,
+        "loss/rows": batch["weights"] * rows,
         "loss/c51": c51,
         "loss/mse": mse,
-        "loss/kl": kl.mean(axis=1),
+        "loss/kl": jnp.where(blend > 0, kl, cross_entropy).mean(axis=1),  # the entropy is computed for C51 only
         "delta": (1.0 - blend) * jnp.abs(q - y).mean(axis=1) + blend * kl.mean(axis=1),
         "margin": jnp.stack([jnp.min(jnp.abs(x), axis=1) for x in pre]).min(axis=0),
     }
@@ -249,10 +251,9 @@ def loss_and_gradient(online, target, batch, support, blend, options, atoms):
 
 
 def start_vectors(w, iterations=10):
-    """u (not normalised) and v after power iterations that begin at the row of largest norm."""
-    u = np.zeros(w.shape[0])
-    u[np.argmax(np.linalg.norm(w, axis=1))] = 1.0
-    v = np.zeros(w.shape[1])
+    """u (not normalised) and v after power iterations; the first v is the row of largest norm."""
+    v = w[np.argmax(np.linalg.norm(w, axis=1))]
+    u = w @ v
     for _ in range(iterations):
         _, u, v = power_iteration(w, u)
     return u, v

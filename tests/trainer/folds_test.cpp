@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <regex>
 #include <stdexcept>
 #include <string>
 
@@ -33,9 +32,13 @@ std::size_t bars_asked_for(std::size_t bars, const io::FoldsConfig& c, std::size
     make_folds(bars, c, warm_up, n_step, window);
   } catch (const InputError& e) {
     const std::string text = e.what();
-    std::smatch found;
-    if (!std::regex_search(text, found, std::regex(": ([0-9]+) are needed"))) ADD_FAILURE() << text;
-    return std::stoull(found[1]);
+    const std::size_t end = text.find(" are needed");
+    const std::size_t colon = text.rfind(": ", end);
+    if (end == std::string::npos || colon == std::string::npos) {
+      ADD_FAILURE() << text;
+      return 0;
+    }
+    return std::stoull(text.substr(colon + 2, end - colon - 2));
   }
   return 0;
 }

@@ -36,7 +36,7 @@ int state_width(int feature_columns) {
 }
 
 kernels::NetworkShape network_shape(const io::NetworkConfig& c, int feature_columns) {
-  return {state_width(feature_columns),          static_cast<int>(c.hidden1),     static_cast<int>(c.hidden2),
+  return {state_width(feature_columns),        static_cast<int>(c.hidden1),     static_cast<int>(c.hidden2),
           static_cast<int>(c.residual_blocks), static_cast<int>(c.head_hidden), static_cast<int>(c.atoms)};
 }
 
@@ -69,8 +69,9 @@ std::string parameter_hash(const std::vector<float>& parameters) {
 
 void write_tensors(io::H5Writer& file, const std::string& group, const ParameterLayout& layout, const float* buffer) {
   for (const TensorSlice& t : layout.tensors()) {
-    const io::Extents extents = t.is_weight ? io::Extents{static_cast<std::uint64_t>(t.rows), static_cast<std::uint64_t>(t.columns)}
-                                            : io::Extents{static_cast<std::uint64_t>(t.columns)};
+    const io::Extents extents =
+        t.is_weight ? io::Extents{static_cast<std::uint64_t>(t.rows), static_cast<std::uint64_t>(t.columns)}
+                    : io::Extents{static_cast<std::uint64_t>(t.columns)};
     file.write(group + "/" + t.name, buffer + t.offset, extents);
   }
 }
@@ -105,10 +106,13 @@ Policy read_policy(const io::H5Reader& file) {
   throw_if<RunError>(!file.has("kind") || file.read_string("kind") != "vulpes policy",
                      file.path() + ": not a Vulpes policy; give a file of a run's checkpoints/ folder");
   const auto format = file.read_scalar<std::int64_t>("format");
-  throw_if<RunError>(format != 1, file.path() + ": policy format " + std::to_string(format) + "; this program reads format 1");
+  throw_if<RunError>(format != 1,
+                     file.path() + ": policy format " + std::to_string(format) + "; this program reads format 1");
   Policy p;
   p.config = io::config_from_toml(file.read_string("config"), file.path());
-  const auto width = [&](const char* name) { return static_cast<int>(file.read_scalar<std::int64_t>(std::string("network/") + name)); };
+  const auto width = [&](const char* name) {
+    return static_cast<int>(file.read_scalar<std::int64_t>(std::string("network/") + name));
+  };
   p.shape = {width("state"), width("hidden1"), width("hidden2"), width("blocks"), width("head_hidden"), width("atoms")};
   p.vmin = file.read_scalar<double>("support/vmin");
   p.vmax = file.read_scalar<double>("support/vmax");

@@ -17,8 +17,9 @@ int state_width(int feature_columns);
 
 kernels::NetworkShape network_shape(const io::NetworkConfig& config, int feature_columns);
 
-/// Initial parameters in the layout of `network`: weights uniform in +-sqrt(6 / columns) before a ReLU (He et al. 2015),
-/// a tenth of it for output layers, so that all actions begin nearly equal; biases 0. A pure function of the key.
+/// Initial parameters in the layout of `network`: weights uniform in +-sqrt(6 / columns) before a ReLU (He et al.
+/// 2015), a tenth of it for output layers, so that all actions begin nearly equal; biases 0. A pure function of the
+/// key.
 std::vector<float> initial_parameters(const kernels::Network& network, RandomKey key);
 
 /// 64-bit FNV-1a of the parameters' bytes, as 16 hexadecimal digits.
@@ -26,7 +27,7 @@ std::string parameter_hash(const std::vector<float>& parameters);
 
 /// All that is needed to act on new bars.
 struct Policy {
-  io::Config config;            ///< as the agent was trained
+  io::Config config;  ///< as the agent was trained
   kernels::NetworkShape shape;
   double vmin = 0, vmax = 0;
   double reward_scale = 0;
@@ -35,7 +36,7 @@ struct Policy {
   std::vector<float> parameters;  ///< flat, in the layout of Network(shape)
   std::int64_t step = 0;          ///< updates it is the result of
   int fold = 1;
-  double score = 0;               ///< validation growth a bar, 0 before the first
+  double score = 0;  ///< validation growth a bar, 0 before the first
 };
 
 /// Writes the policy's datasets into an open file, tensor by tensor under `parameters/` (docs/checkpoints.md).

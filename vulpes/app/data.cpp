@@ -24,7 +24,8 @@ io::Table check(const DataOptions& o) {
   io::Table table = io::read_bars_table(o.file, o.import);
   std::vector<std::string> notes = table.warnings;
   const market::Bars bars = market::bars_from_table(table, o.bar_seconds, notes);
-  std::printf("%s: %s to %s\n", o.file.c_str(), io::format_time(bars.time.front()).c_str(), io::format_time(bars.time.back()).c_str());
+  std::printf("%s: %s to %s\n", o.file.c_str(), io::format_time(bars.time.front()).c_str(),
+              io::format_time(bars.time.back()).c_str());
   for (const std::string& note : notes) std::printf("  %s\n", note.c_str());
   for (const auto& extra : bars.extra) std::printf("  extra column '%s' becomes a feature\n", extra.name.c_str());
   std::printf("  %.0f bars a year\n", market::bars_a_year(bars));
@@ -33,11 +34,12 @@ io::Table check(const DataOptions& o) {
 
 void synthesise(const DataOptions& o) {
   const io::Config config = o.config.read();
-  const market::Bars bars = market::generate_synthetic(config.synthetic, {static_cast<std::uint32_t>(config.run.seed), 0}, 0,
-                                                       static_cast<std::size_t>(o.bars));
+  const market::Bars bars = market::generate_synthetic(
+      config.synthetic, {static_cast<std::uint32_t>(config.run.seed), 0}, 0, static_cast<std::size_t>(o.bars));
   io::Table table;
   table.time_ns = bars.time;
-  table.columns = {{"open", bars.open}, {"high", bars.high}, {"low", bars.low}, {"close", bars.close}, {"volume", bars.volume}};
+  table.columns = {
+      {"open", bars.open}, {"high", bars.high}, {"low", bars.low}, {"close", bars.close}, {"volume", bars.volume}};
   io::write_parquet(table, o.out);
   std::printf("%s: %zu bars\n", o.out.c_str(), bars.size());
 }
@@ -80,10 +82,14 @@ void add_data(CLI::App& app, Command& command) {
   });
 
   CLI::App* synth = data->add_subcommand("synth", "Write bars of the synthetic market as Parquet");
-  synth->add_option("--config", options->config.file, "TOML file with the synthetic.* settings")->check(CLI::ExistingFile);
+  synth->add_option("--config", options->config.file, "TOML file with the synthetic.* settings")
+      ->check(CLI::ExistingFile);
   synth->add_option("--set", options->config.settings, "name=value, as in 'vulpes train'")->take_all();
-  synth->add_option("--seed", options->config.seed, "seed")->check(CLI::Range(std::int64_t{0}, std::int64_t{4294967295}));
-  synth->add_option("--bars", options->bars, "number of bars")->check(CLI::Range(std::int64_t{1}, std::int64_t{1000000000}))->capture_default_str();
+  synth->add_option("--seed", options->config.seed, "seed")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{4294967295}));
+  synth->add_option("--bars", options->bars, "number of bars")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1000000000}))
+      ->capture_default_str();
   synth->add_option("--out", options->out, "Parquet file to write")->required();
   synth->callback([options, &command] {
     command = [options] {

@@ -37,10 +37,11 @@ std::string decisions_csv(const trainer::TestReport& report, const trainer::Data
     std::size_t bar = w.walk.begin;
     for (const kernels::BacktestRecord& r : w.records) {
       csv << io::format_time(data.bars.time[bar]) << ',' << io::format_time(data.bars.time[bar + 1]) << ','
-          << io::number_text(market::exposure_level(r.action[0])) << ',' << orders[r.action[1]] << ',' << urgencies[r.action[2]] << ','
-          << io::number_text(r.fill_units) << ',' << (r.fill_units != 0 ? io::number_text(r.fill_price) : "") << ','
-          << io::number_text(r.fee) << ',' << io::number_text(r.equity) << ',' << io::number_text(r.exposure) << ','
-          << io::number_text(r.log_growth) << '\n';
+          << io::number_text(market::exposure_level(r.action[0])) << ',' << orders[r.action[1]] << ','
+          << urgencies[r.action[2]] << ',' << io::number_text(r.fill_units) << ','
+          << (r.fill_units != 0 ? io::number_text(r.fill_price) : "") << ',' << io::number_text(r.fee) << ','
+          << io::number_text(r.equity) << ',' << io::number_text(r.exposure) << ',' << io::number_text(r.log_growth)
+          << '\n';
       ++bar;
     }
   }
@@ -48,7 +49,8 @@ std::string decisions_csv(const trainer::TestReport& report, const trainer::Data
 }
 
 /// States and actions, for other programs (docs/checkpoints.md, examples/numpy_policy.py).
-void write_decisions(const std::string& path, const trainer::TestReport& report, const trainer::Dataset& data, int width) {
+void write_decisions(const std::string& path, const trainer::TestReport& report, const trainer::Dataset& data,
+                     int width) {
   std::vector<float> states;
   std::vector<std::uint8_t> actions;
   std::vector<std::int64_t> times;
@@ -77,8 +79,8 @@ ExitCode run(const EvaluateOptions& o) {
   for (const std::string& note : data.notes) io::log()->info("{}: {}", data.source, note);
   throw_if<InputError>(data.features.names != policy.feature_names,
                        data.source + ": its columns give other features than the policy was trained with (policy: " +
-                           std::to_string(policy.feature_names.size()) + ", data: " + std::to_string(data.features.names.size()) +
-                           "); extra columns must have the same names");
+                           std::to_string(policy.feature_names.size()) + ", data: " +
+                           std::to_string(data.features.names.size()) + "); extra columns must have the same names");
   const bool write = !o.out.empty();
   const trainer::TestReport report = trainer::run_test(policy.config, data, {policy}, write);
   throw_if<InputError>(report.agent.growths.empty(), data.source + ": no usable bar; the features need " +
@@ -96,7 +98,8 @@ ExitCode run(const EvaluateOptions& o) {
     io::write_file_atomically(o.out + "/decisions.csv", decisions_csv(report, data));
     write_decisions(o.out + "/decisions.h5", report, data, policy.shape.state);
   }
-  std::printf("%zu bars, growth after costs:\n%s", report.agent.growths.size(), trainer::comparison_table(report).c_str());
+  std::printf("%zu bars, growth after costs:\n%s", report.agent.growths.size(),
+              trainer::comparison_table(report).c_str());
   if (write) std::printf("\nResults are in %s/\n", o.out.c_str());
   return ExitCode::done;
 }
@@ -106,7 +109,9 @@ ExitCode run(const EvaluateOptions& o) {
 void add_evaluate(CLI::App& app, Command& command) {
   auto options = std::make_shared<EvaluateOptions>();
   CLI::App* sub = app.add_subcommand("evaluate", "Backtest a trained policy, on its run's test range or on new data");
-  sub->add_option("CHECKPOINT", options->checkpoint, "a file of a run's checkpoints/ folder")->required()->check(CLI::ExistingFile);
+  sub->add_option("CHECKPOINT", options->checkpoint, "a file of a run's checkpoints/ folder")
+      ->required()
+      ->check(CLI::ExistingFile);
   sub->add_option("--data", options->data, "CSV or Parquet file of bars; default: the run's own test range");
   sub->add_option("--out", options->out, "folder for summary.json, decisions.csv and decisions.h5");
   sub->callback([options, &command] { command = [options] { return run(*options); }; });

@@ -13,7 +13,8 @@ void ConfigOptions::add_to(CLI::App& sub) {
   sub.add_option("CONFIG", file, "TOML file; without one, the defaults")->check(CLI::ExistingFile);
   sub.add_option("--set", settings, "name=value, as often as needed; names below")->take_all();
   sub.add_option("--data", data, "CSV or Parquet file of bars; without one, the synthetic market");
-  sub.add_option("--seed", seed, "seed of every random stream; sets run.seed")->check(CLI::Range(std::int64_t{0}, std::int64_t{4294967295}));
+  sub.add_option("--seed", seed, "seed of every random stream; sets run.seed")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{4294967295}));
   sub.footer([] { return "Settings (TOML sections, or --set):\n" + io::settings_help(); });
 }
 
@@ -29,7 +30,8 @@ io::Config ConfigOptions::read() const {
 std::string version_text() {
   std::ostringstream text;
   text << "vulpes " << version << " (" << commit << ")\n"
-       << "Kokkos " << KOKKOS_VERSION / 10000 << "." << KOKKOS_VERSION / 100 % 100 << "." << KOKKOS_VERSION % 100 << ", back ends:";
+       << "Kokkos " << KOKKOS_VERSION / 10000 << "." << KOKKOS_VERSION / 100 % 100 << "." << KOKKOS_VERSION % 100
+       << ", back ends:";
 #define VULPES_NAME(S) text << " " << S::name();
   VULPES_FOR_EACH_SPACE(VULPES_NAME)
 #undef VULPES_NAME

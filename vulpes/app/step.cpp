@@ -24,13 +24,15 @@ void read_array(const io::H5Reader& file, const std::string& name, const View& v
   Kokkos::deep_copy(view, host);
 }
 template <class Space>
-void read_tensors(const io::H5Reader& file, const std::string& group, const ParameterLayout& layout, const Vector<float, Space>& v) {
+void read_tensors(const io::H5Reader& file, const std::string& group, const ParameterLayout& layout,
+                  const Vector<float, Space>& v) {
   const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), v);
   agent::read_tensors(file, group, layout, host.data());
   Kokkos::deep_copy(v, host);
 }
 template <class Space>
-void write_tensors(io::H5Writer& file, const std::string& group, const ParameterLayout& layout, const Vector<float, Space>& v) {
+void write_tensors(io::H5Writer& file, const std::string& group, const ParameterLayout& layout,
+                   const Vector<float, Space>& v) {
   const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), v);
   agent::write_tensors(file, group, layout, host.data());
 }
@@ -43,7 +45,8 @@ void write_columns(io::H5Writer& file, const std::string& name, const View& colu
   std::vector<float> out(static_cast<std::size_t>(rows) * items);
   for (int r = 0; r < rows; ++r) {
     for (int i = 0; i < items; ++i) {
-      out[static_cast<std::size_t>(r) * items + i] = static_cast<float>(host(i, first_row + r)) + (add.empty() ? 0.0f : add[i]);
+      out[static_cast<std::size_t>(r) * items + i] =
+          static_cast<float>(host(i, first_row + r)) + (add.empty() ? 0.0f : add[i]);
     }
   }
   file.write(name, out.data(), {static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(items)});
@@ -90,7 +93,8 @@ template <class Space>
 void run_step(const Space& space, const io::Config& config, const io::H5Reader& in, const std::string& out) {
   const int width = static_cast<int>(in.read_scalar<std::int64_t>("state_width"));
   const int batch = static_cast<int>(in.size("batch/rewards"));
-  throw_if<InputError>(batch % kernels::row_multiple != 0, in.path() + ": batch of " + std::to_string(batch) + " rows; a multiple of 16 is needed");
+  throw_if<InputError>(batch % kernels::row_multiple != 0,
+                       in.path() + ": batch of " + std::to_string(batch) + " rows; a multiple of 16 is needed");
   kernels::NetworkShape shape = agent::network_shape(config.network, 0);
   shape.state = width;
   const kernels::Network network(shape);
@@ -98,7 +102,8 @@ void run_step(const Space& space, const io::Config& config, const io::H5Reader& 
 
   std::vector<float> online(layout.size(), 0.0f);
   agent::read_tensors(in, "parameters/online", layout, online.data());
-  const trainer::Learner<Space> learner(space, shape, online, config.optimiser.spectral_trunk, config.optimiser.spectral_output);
+  const trainer::Learner<Space> learner(space, shape, online, config.optimiser.spectral_trunk,
+                                        config.optimiser.spectral_output);
   read_tensors<Space>(in, "parameters/target", layout, learner.buffers.target);
   read_tensors<Space>(in, "optimiser/first_moment", layout, learner.buffers.first_moment);
   read_tensors<Space>(in, "optimiser/second_moment", layout, learner.buffers.second_moment);
@@ -111,16 +116,20 @@ void run_step(const Space& space, const io::Config& config, const io::H5Reader& 
   const trainer::StepBuffers<Space> b(space, shape, batch, 1);
   const auto input = Kokkos::create_mirror_view(Kokkos::HostSpace(), b.online.input);
   in.read_into("batch/states", input.data(), static_cast<std::uint64_t>(batch) * width);
-  in.read_into("batch/next_states", input.data() + static_cast<std::size_t>(batch) * width, static_cast<std::uint64_t>(batch) * width);
+  in.read_into("batch/next_states", input.data() + static_cast<std::size_t>(batch) * width,
+               static_cast<std::uint64_t>(batch) * width);
   Kokkos::deep_copy(b.online.input, input);
   const auto given = in.read<std::uint8_t>("batch/actions");
-  throw_if<InputError>(given.size() != static_cast<std::size_t>(batch) * kernels::branches, in.path() + ": batch/actions must be [B, 3]");
+  throw_if<InputError>(given.size() != static_cast<std::size_t>(batch) * kernels::branches,
+                       in.path() + ": batch/actions must be [B, 3]");
   const auto actions = Kokkos::create_mirror_view(Kokkos::HostSpace(), b.actions);
   for (int r = 0; r < batch; ++r) {
     for (int d = 0; d < kernels::branches; ++d) {
       const std::uint8_t a = given[r * kernels::branches + d];
-      throw_if<InputError>(a >= kernels::actions_of(d), in.path() + ": batch/actions[" + std::to_string(r) + ", " + std::to_string(d) + "] is " +
-                                                          std::to_string(a) + "; the branch has " + std::to_string(kernels::actions_of(d)) + " actions");
+      throw_if<InputError>(a >= kernels::actions_of(d), in.path() + ": batch/actions[" + std::to_string(r) + ", " +
+                                                            std::to_string(d) + "] is " + std::to_string(a) +
+                                                            "; the branch has " +
+                                                            std::to_string(kernels::actions_of(d)) + " actions");
       actions(d, r) = a;
     }
   }
@@ -130,7 +139,8 @@ void run_step(const Space& space, const io::Config& config, const io::H5Reader& 
   read_array(in, "batch/weights", b.weights);
 
   const double vmin = in.read_scalar<double>("support/vmin"), vmax = in.read_scalar<double>("support/vmax");
-  const trainer::StepRules rules = trainer::make_step_rules(config, {static_cast<std::uint32_t>(config.run.seed), 1}, vmin, vmax, 1.0);
+  const trainer::StepRules rules =
+      trainer::make_step_rules(config, {static_cast<std::uint32_t>(config.run.seed), 1}, vmin, vmax, 1.0);
   trainer::learn(space, rules, learner, b);
   kernels::finish_step(space, b.loss, learner.state, b.records);
   space.fence("vulpes::app::step");
@@ -152,9 +162,11 @@ void run_step(const Space& space, const io::Config& config, const io::H5Reader& 
   const auto target = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), b.loss.target);
   std::vector<float> m(static_cast<std::size_t>(batch) * targets);
   for (int r = 0; r < batch; ++r) {
-    for (int i = 0; i < targets; ++i) m[static_cast<std::size_t>(r) * targets + i] = target(rules.per_branch ? i : i % shape.atoms, r);
+    for (int i = 0; i < targets; ++i)
+      m[static_cast<std::size_t>(r) * targets + i] = target(rules.per_branch ? i : i % shape.atoms, r);
   }
-  file.write("target", m.data(), {static_cast<std::uint64_t>(batch), kernels::branches, static_cast<std::uint64_t>(shape.atoms)});
+  file.write("target", m.data(),
+             {static_cast<std::uint64_t>(batch), kernels::branches, static_cast<std::uint64_t>(shape.atoms)});
   write_row(file, "q/chosen", b.loss.rows_out, kernels::q_out, batch);
   write_row(file, "loss/rows", b.loss.rows_out, kernels::loss_out, batch);
   write_row(file, "loss/c51", b.loss.rows_out, kernels::c51_out, batch);
@@ -199,10 +211,14 @@ ExitCode run(const StepOptions& o) {
 
 void add_step(CLI::App& app, Command& command) {
   auto options = std::make_shared<StepOptions>();
-  CLI::App* sub = app.add_subcommand("step", "Run one training step on a given batch and write every intermediate (docs/step-format.md)");
-  sub->add_option("--state", options->state, "HDF5 file with parameters and batch")->required()->check(CLI::ExistingFile);
+  CLI::App* sub = app.add_subcommand(
+      "step", "Run one training step on a given batch and write every intermediate (docs/step-format.md)");
+  sub->add_option("--state", options->state, "HDF5 file with parameters and batch")
+      ->required()
+      ->check(CLI::ExistingFile);
   sub->add_option("--out", options->out, "HDF5 file to write")->required();
-  sub->add_option("--config", options->config.file, "TOML file; default: the state file's own 'config'")->check(CLI::ExistingFile);
+  sub->add_option("--config", options->config.file, "TOML file; default: the state file's own 'config'")
+      ->check(CLI::ExistingFile);
   sub->add_option("--set", options->config.settings, "name=value")->take_all();
   sub->callback([options, &command] { command = [options] { return run(*options); }; });
 }

@@ -18,7 +18,9 @@ struct Block {
   int stride = 0;
 
   operator Block<const T>() const { return {data, rows, columns, stride}; }
-  Block rows_from(int begin, int count) const { return {data + static_cast<std::int64_t>(begin) * stride, count, columns, stride}; }
+  Block rows_from(int begin, int count) const {
+    return {data + static_cast<std::int64_t>(begin) * stride, count, columns, stride};
+  }
   Block columns_from(int begin, int count) const { return {data + begin, rows, count, stride}; }
 };
 

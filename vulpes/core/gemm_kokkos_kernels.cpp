@@ -60,7 +60,7 @@ const char* gemm_description() {
   return "Kokkos Kernels, fp32";
 }
 
-#define INSTANTIATE(S)                                                                      \
+#define INSTANTIATE(S)                                                                   \
   template void multiply<S, float>(const S&, const char*, const ProductBatch<float>&);   \
   template void multiply<S, double>(const S&, const char*, const ProductBatch<double>&); \
   template const char* gemm_description<S>();

@@ -86,8 +86,8 @@ void run_strip(const Product<Real>& p, int part, int parts) {
   const Real* a = p.a.data + static_cast<std::int64_t>(row0) * (p.op_a == Op::none ? p.a.stride : 1);
   const Real* b = p.b.data + static_cast<std::int64_t>(column0) * (p.op_b == Op::none ? 1 : p.b.stride);
   Real* c = p.c.data + static_cast<std::int64_t>(row0) * p.c.stride + column0;
-  blas_gemm(p.op_a == Op::none ? CblasNoTrans : CblasTrans, p.op_b == Op::none ? CblasNoTrans : CblasTrans, rows, columns,
-            p.k(), a, p.a.stride, b, p.b.stride, p.accumulate ? Real(1) : Real(0), c, p.c.stride);
+  blas_gemm(p.op_a == Op::none ? CblasNoTrans : CblasTrans, p.op_b == Op::none ? CblasNoTrans : CblasTrans, rows,
+            columns, p.k(), a, p.a.stride, b, p.b.stride, p.accumulate ? Real(1) : Real(0), c, p.c.stride);
   epilogue(p, row0, rows, column0, columns);
   if (p.row_sums) row_sums(p, row0, rows);
 }
@@ -108,7 +108,7 @@ const char* gemm_description() {
   return "OpenBLAS, fp32";
 }
 
-#define INSTANTIATE(S)                                                                      \
+#define INSTANTIATE(S)                                                                   \
   template void multiply<S, float>(const S&, const char*, const ProductBatch<float>&);   \
   template void multiply<S, double>(const S&, const char*, const ProductBatch<double>&); \
   template const char* gemm_description<S>();

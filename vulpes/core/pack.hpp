@@ -43,8 +43,8 @@ struct Pack {
   Raw raw;
 
   Pack() = default;
-  Pack(Raw r) : raw(r) {}            // NOLINT: packs convert as their scalars do
-  Pack(Real s) : raw(Raw{} + s) {}   // NOLINT
+  Pack(Raw r) : raw(r) {}           // NOLINT: packs convert as their scalars do
+  Pack(Real s) : raw(Raw{} + s) {}  // NOLINT
 
   static Pack load(const Real* p) {
     Pack r;
@@ -60,18 +60,33 @@ struct Pack {
   friend Pack operator*(Pack a, Pack b) { return a.raw * b.raw; }
   friend Pack operator/(Pack a, Pack b) { return a.raw / b.raw; }
   Pack operator-() const { return -raw; }
-  Pack& operator+=(Pack b) { raw += b.raw; return *this; }
-  Pack& operator-=(Pack b) { raw -= b.raw; return *this; }
-  Pack& operator*=(Pack b) { raw *= b.raw; return *this; }
+  Pack& operator+=(Pack b) {
+    raw += b.raw;
+    return *this;
+  }
+  Pack& operator-=(Pack b) {
+    raw -= b.raw;
+    return *this;
+  }
+  Pack& operator*=(Pack b) {
+    raw *= b.raw;
+    return *this;
+  }
   friend Mask operator<(Pack a, Pack b) { return {a.raw < b.raw}; }
   friend Mask operator>(Pack a, Pack b) { return {a.raw > b.raw}; }
 };
 
 // The same vocabulary for scalars, so that a formula is written once.
 template <class V>
-struct lanes_of { static constexpr int value = 1; using scalar = V; };
+struct lanes_of {
+  static constexpr int value = 1;
+  using scalar = V;
+};
 template <class Real, int N>
-struct lanes_of<Pack<Real, N>> { static constexpr int value = N; using scalar = Real; };
+struct lanes_of<Pack<Real, N>> {
+  static constexpr int value = N;
+  using scalar = Real;
+};
 /// Rows that a value of type V holds.
 template <class V>
 inline constexpr int lanes = lanes_of<V>::value;
@@ -86,36 +101,49 @@ Pack<Real, N> select(PackMask<Real, N> c, Pack<Real, N> a, Pack<Real, N> b) {
   return Pack<Real, N>(c.raw ? a.raw : b.raw);
 }
 template <class V>
-KOKKOS_INLINE_FUNCTION V larger(V a, V b) { return select(a > b, a, b); }
+KOKKOS_INLINE_FUNCTION V larger(V a, V b) {
+  return select(a > b, a, b);
+}
 template <class V>
-KOKKOS_INLINE_FUNCTION V smaller(V a, V b) { return select(a < b, a, b); }
+KOKKOS_INLINE_FUNCTION V smaller(V a, V b) {
+  return select(a < b, a, b);
+}
 
 /// Loads the V at `p` (consecutive rows for a pack).
 template <class V>
 KOKKOS_INLINE_FUNCTION V load(const scalar_of<V>* p) {
-  if constexpr (lanes<V> == 1) return *p;
-  else return V::load(p);
+  if constexpr (lanes<V> == 1)
+    return *p;
+  else
+    return V::load(p);
 }
 template <class V>
 KOKKOS_INLINE_FUNCTION void store(scalar_of<V>* p, V v) {
-  if constexpr (lanes<V> == 1) *p = v;
-  else v.store(p);
+  if constexpr (lanes<V> == 1)
+    *p = v;
+  else
+    v.store(p);
 }
 /// Lane `i` of a value (the value itself for a scalar).
 template <class V>
 KOKKOS_INLINE_FUNCTION scalar_of<V> lane(V v, [[maybe_unused]] int i) {
-  if constexpr (lanes<V> == 1) return v;
-  else return v[i];
+  if constexpr (lanes<V> == 1)
+    return v;
+  else
+    return v[i];
 }
 template <class V>
 KOKKOS_INLINE_FUNCTION void set_lane(V& v, [[maybe_unused]] int i, scalar_of<V> s) {
-  if constexpr (lanes<V> == 1) v = s;
-  else v.set(i, s);
+  if constexpr (lanes<V> == 1)
+    v = s;
+  else
+    v.set(i, s);
 }
 
 /// The value type with which `Space` runs per-row formulas in precision `Real`.
 template <class Space, class Real>
-using RowValue = std::conditional_t<Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Space::memory_space>::accessible,
-                                    Pack<Real>, Real>;
+using RowValue =
+    std::conditional_t<Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Space::memory_space>::accessible,
+                       Pack<Real>, Real>;
 
 }  // namespace vulpes

@@ -16,20 +16,36 @@
 namespace vulpes {
 namespace {
 
-void choose_blas_kernels([[maybe_unused]] char** argv) {
+/// Sets `name` unless the user has; true if it did.
+bool set_default(const char* name, const char* value) { return !std::getenv(name) && setenv(name, value, 1) == 0; }
+
+/// The kernels that this processor should run, where OpenBLAS does not know it; else null.
+const char* better_blas_kernels() {
 #if defined(__x86_64__)
   // "Prescott" is what a dynamic OpenBLAS picks for a processor newer than itself.
-  if (std::getenv("OPENBLAS_CORETYPE") || std::string(openblas_get_corename()) != "Prescott") return;
+  if (std::string(openblas_get_corename()) != "Prescott") return nullptr;
   __builtin_cpu_init();
-  const char* kernels = nullptr;
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
-    kernels = "SkylakeX";
-  } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-    kernels = "Haswell";
-  }
-  if (!kernels || setenv("OPENBLAS_CORETYPE", kernels, 1) != 0) return;
-  execv("/proc/self/exe", argv);  // only returns when it fails: then the slow kernels do
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+    return "SkylakeX";
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return "Haswell";
 #endif
+  return nullptr;
+}
+
+/// Libraries read these while they are loaded, so a change means executing the program again.
+void choose_library_settings(char** argv) {
+  bool changed = false;
+  if (const char* kernels = better_blas_kernels()) changed |= set_default("OPENBLAS_CORETYPE", kernels);
+  // Waiting threads spin for some 50 us, longer than any gap between launches, then sleep: with the default of some 15
+  // ms a busy neighbour on one core makes a run ten times slower.
+  if (!std::getenv("OMP_WAIT_POLICY")) changed |= set_default("GOMP_SPINCOUNT", "1000");
+  if (!changed) return;
+  // By its path, so that it keeps its name in process lists. Only returns when it fails: then it is slower, not wrong.
+  char path[4096];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
+  if (length <= 0) return;
+  path[length] = '\0';
+  execv(path, argv);
 }
 
 void flush_denormals() {
@@ -44,7 +60,7 @@ void flush_denormals() {
 }
 
 Kokkos::InitializationSettings settings(char** argv, int threads) {
-  choose_blas_kernels(argv);
+  choose_library_settings(argv);
   Kokkos::InitializationSettings s;
   s.set_disable_warnings(true);
   if (threads > 0) s.set_num_threads(threads);

@@ -9,10 +9,11 @@ namespace vulpes {
 
 /// Lives as long as anything numeric does; create one first in main.
 ///
-/// - OpenBLAS: uses the widest kernels that this processor has. An OpenBLAS older than the processor falls back to
-///   kernels four times slower and reads its choice (OPENBLAS_CORETYPE) only while it is loaded: then this sets the
-///   variable and executes the program again. A value that the user has set is kept. Each call runs on one thread;
-///   core/gemm splits products over threads itself.
+/// - OpenBLAS uses the widest kernels that this processor has (an OpenBLAS older than the processor falls back to
+/// kernels
+///   four times slower), and OpenMP's waiting threads sleep soon. Both are read from the environment while the
+///   libraries are loaded (OPENBLAS_CORETYPE, GOMP_SPINCOUNT): where they are not set, this sets them and executes the
+///   program again. Each BLAS call runs on one thread; core/gemm splits products over threads itself.
 /// - Kokkos is initialised with `threads` host threads (0: all cores).
 /// - Every host thread flushes denormal numbers to zero: decaying moments end in them, and each costs over 100 cycles.
 class Runtime {

@@ -38,8 +38,7 @@ using MemoryOf = typename Space::memory_space;
 
 /// True where kernels of `Space` run on host cores and may work on packs of rows (core/pack.hpp).
 template <class Space>
-inline constexpr bool is_host_space =
-    Kokkos::SpaceAccessibility<Kokkos::HostSpace, MemoryOf<Space>>::accessible;
+inline constexpr bool is_host_space = Kokkos::SpaceAccessibility<Kokkos::HostSpace, MemoryOf<Space>>::accessible;
 
 /// Owning arrays. Row-major everywhere: element (r, c) of a Matrix is at r * extent(1) + c.
 template <class T, class Space>
@@ -73,7 +72,8 @@ ViewType allocate_zeroed(const Space& space, const std::string& label, Extents..
 template <class Space>
 auto range(const Space& space, std::int64_t begin, std::int64_t end) {
   using Policy = Kokkos::RangePolicy<Space, Kokkos::IndexType<std::int64_t>>;
-  return Kokkos::Experimental::require(Policy(space, begin, end), Kokkos::Experimental::WorkItemProperty::HintLightWeight);
+  return Kokkos::Experimental::require(Policy(space, begin, end),
+                                       Kokkos::Experimental::WorkItemProperty::HintLightWeight);
 }
 template <class Space>
 auto range(const Space& space, std::int64_t count) {

@@ -7,8 +7,8 @@
 
 namespace vulpes {
 
-/// Sum of f(i) for i in [0, n) on one thread: 16 partial sums that a host compiler keeps in vector lanes, then a tree. The
-/// order depends on n only.
+/// Sum of f(i) for i in [0, n) on one thread: 16 partial sums that a host compiler keeps in vector lanes, then a tree.
+/// The order depends on n only.
 template <class Sum, class F>
 KOKKOS_INLINE_FUNCTION Sum fixed_sum(std::int64_t n, const F& f) {
   constexpr int width = 16;

@@ -22,8 +22,9 @@ std::vector<Walk> make_walks(std::size_t begin, std::size_t end, const std::vect
 }
 
 template <class Space>
-std::vector<WalkResult> backtest(const Space& space, const Actor<Space>& actor, const kernels::MarketTable<Space>& table,
-                                 const market::AccountRules& rules, std::uint32_t window, const std::vector<Walk>& walks, bool keep_states) {
+std::vector<WalkResult> backtest(const Space& space, const Actor<Space>& actor,
+                                 const kernels::MarketTable<Space>& table, const market::AccountRules& rules,
+                                 std::uint32_t window, const std::vector<Walk>& walks, bool keep_states) {
   std::vector<WalkResult> results(walks.size());
   if (walks.empty()) return results;
   const int count = static_cast<int>(walks.size());
@@ -57,7 +58,8 @@ std::vector<WalkResult> backtest(const Space& space, const Actor<Space>& actor, 
         }
       }
     }
-    kernels::forward<Space, float>(space, actor.network, actor.parameters.data(), buffers.activations, buffers.activations.rows);
+    kernels::forward<Space, float>(space, actor.network, actor.parameters.data(), buffers.activations,
+                                   buffers.activations.rows);
     kernels::backtest_step(space, arguments, buffers);
   }
   const auto records = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), buffers.records);
@@ -83,9 +85,10 @@ double mean_growth(const std::vector<WalkResult>& results) {
   return count ? sum / static_cast<double>(count) : 0.0;
 }
 
-#define INSTANTIATE(S)                                                                                                  \
-  template std::vector<WalkResult> backtest<S>(const S&, const Actor<S>&, const kernels::MarketTable<S>&,               \
-                                               const market::AccountRules&, std::uint32_t, const std::vector<Walk>&, bool);
+#define INSTANTIATE(S)                                                                                               \
+  template std::vector<WalkResult> backtest<S>(const S&, const Actor<S>&, const kernels::MarketTable<S>&,            \
+                                               const market::AccountRules&, std::uint32_t, const std::vector<Walk>&, \
+                                               bool);
 VULPES_FOR_EACH_SPACE(INSTANTIATE)
 #undef INSTANTIATE
 

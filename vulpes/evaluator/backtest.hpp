@@ -8,8 +8,8 @@
 
 namespace vulpes::evaluator {
 
-/// Bars [begin, end) of the table that one account walks over, within one segment; the first decision is at `begin`, the
-/// last bar is only marked.
+/// Bars [begin, end) of the table that one account walks over, within one segment; the first decision is at `begin`,
+/// the last bar is only marked.
 struct Walk {
   std::uint32_t begin, end;
 };
@@ -23,9 +23,9 @@ struct WalkResult {
   bool ruined = false;
 };
 
-/// Cuts [begin, end) at segment ends into walks of at most `longest` decisions (0: no limit), leaving out bars that are not
-/// usable. Walks that follow each other share a bar, so that no bar's return is lost. `segments` and `usable` are of
-/// the whole table.
+/// Cuts [begin, end) at segment ends into walks of at most `longest` decisions (0: no limit), leaving out bars that are
+/// not usable. Walks that follow each other share a bar, so that no bar's return is lost. `segments` and `usable` are
+/// of the whole table.
 std::vector<Walk> make_walks(std::size_t begin, std::size_t end, const std::vector<std::int32_t>& segments,
                              const std::vector<std::uint8_t>& usable, std::size_t longest);
 
@@ -37,11 +37,12 @@ struct Actor {
   Vector<float, Space> parameters;
 };
 
-/// Walks all accounts at once, greedily; each starts with rules.initial_equity. Results are in the order of `walks`. With
-/// `keep_states`, the network's inputs are copied back at every bar (slow).
+/// Walks all accounts at once, greedily; each starts with rules.initial_equity. Results are in the order of `walks`.
+/// With `keep_states`, the network's inputs are copied back at every bar (slow).
 template <class Space>
-std::vector<WalkResult> backtest(const Space& space, const Actor<Space>& actor, const kernels::MarketTable<Space>& table,
-                                 const market::AccountRules& rules, std::uint32_t window, const std::vector<Walk>& walks, bool keep_states = false);
+std::vector<WalkResult> backtest(const Space& space, const Actor<Space>& actor,
+                                 const kernels::MarketTable<Space>& table, const market::AccountRules& rules,
+                                 std::uint32_t window, const std::vector<Walk>& walks, bool keep_states = false);
 
 /// Mean log growth a decision over all walks.
 double mean_growth(const std::vector<WalkResult>& results);

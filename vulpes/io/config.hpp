@@ -190,8 +190,10 @@ void visit_settings(ConfigRef& c, Visitor&& v) {
   v("synthetic.optimum_points", c.synthetic.optimum_points, "grid points of the filtered component", Bounds{5, 1001});
 
   v("features.return_horizons", c.features.return_horizons, "log returns over so many bars", Bounds{1, 1e5});
-  v("features.volatility_windows", c.features.volatility_windows, "realised volatility over so many bars", Bounds{2, 1e5});
-  v("features.mean_windows", c.features.mean_windows, "distance of log close from its mean over so many bars", Bounds{2, 1e5});
+  v("features.volatility_windows", c.features.volatility_windows, "realised volatility over so many bars",
+    Bounds{2, 1e5});
+  v("features.mean_windows", c.features.mean_windows, "distance of log close from its mean over so many bars",
+    Bounds{2, 1e5});
   v("features.range_window", c.features.range_window, "mean high-low range over so many bars", Bounds{1, 1e5});
   v("features.volume_window", c.features.volume_window, "volume z-score over so many bars", Bounds{2, 1e5});
   v("features.rsi_window", c.features.rsi_window, "RSI window (Wilder)", Bounds{1, 1e5});
@@ -200,16 +202,21 @@ void visit_settings(ConfigRef& c, Visitor&& v) {
   v("features.calendar", c.features.calendar, "time of day and week as sine and cosine", Choices{});
   v("features.clip", c.features.clip, "clip of normalised features", Bounds{0.1, 1e6});
 
-  v("account.taker_fee_bp", c.account.taker_fee_bp, "fee of market orders and gapped limits (basis points)", Bounds{-100, 1000});
-  v("account.maker_fee_bp", c.account.maker_fee_bp, "fee of resting orders (basis points; negative: a rebate)", Bounds{-100, 1000});
-  v("account.half_spread_bp", c.account.half_spread_bp, "half spread paid by market orders (basis points)", Bounds{0, 1000});
+  v("account.taker_fee_bp", c.account.taker_fee_bp, "fee of market orders and gapped limits (basis points)",
+    Bounds{-100, 1000});
+  v("account.maker_fee_bp", c.account.maker_fee_bp, "fee of resting orders (basis points; negative: a rebate)",
+    Bounds{-100, 1000});
+  v("account.half_spread_bp", c.account.half_spread_bp, "half spread paid by market orders (basis points)",
+    Bounds{0, 1000});
   v("account.passive_atr", c.account.passive_atr, "distance of passive orders from the close in ATR", Bounds{0, 100});
   v("account.atr_window", c.account.atr_window, "ATR window (exponential, 1 / window)", Bounds{1, 1e5});
   v("account.leverage_cap", c.account.leverage_cap, "largest exposure that an order may reach", Bounds{0.01, 100});
-  v("account.ruin_fraction", c.account.ruin_fraction, "equity fraction of the start at which an episode ends", Bounds{1e-6, 0.999});
+  v("account.ruin_fraction", c.account.ruin_fraction, "equity fraction of the start at which an episode ends",
+    Bounds{1e-6, 0.999});
   v("account.initial_equity", c.account.initial_equity, "equity at the start", Bounds{1e-6, 1e15});
 
-  v("reward.scale", c.reward.scale, "reward per log return; 0: 0.45 / standard deviation of a bar's return", Bounds{0, 1e9});
+  v("reward.scale", c.reward.scale, "reward per log return; 0: 0.45 / standard deviation of a bar's return",
+    Bounds{0, 1e9});
   v("reward.inventory_penalty", c.reward.inventory_penalty, "times exposure squared, a bar", Bounds{0, 1e6});
   v("reward.goal_bonus", c.reward.goal_bonus, "paid when an episode's growth first reaches its goal", Bounds{0, 1e6});
 
@@ -222,14 +229,16 @@ void visit_settings(ConfigRef& c, Visitor&& v) {
   v("agent.gamma", c.agent.gamma, "discount a bar", Bounds{0, 0.99999});
   v("agent.n_step", c.agent.n_step, "bars of a return before bootstrapping", Bounds{1, 64});
   v("agent.double_dqn", c.agent.double_dqn, "choose the next action with the online network", Choices{});
-  v("agent.target", c.agent.target, "target distribution: mean over branches or each its own", Choices{"mean", "per_branch"});
+  v("agent.target", c.agent.target, "target distribution: mean over branches or each its own",
+    Choices{"mean", "per_branch"});
   v("agent.vmin", c.agent.vmin, "lowest atom; vmin = vmax = 0: from the rewards (support rule)", Bounds{-most, most});
   v("agent.vmax", c.agent.vmax, "highest atom", Bounds{-most, most});
   v("agent.warmup_steps", c.agent.warmup_steps, "steps with the expected-value loss", Bounds{0, 1e12});
   v("agent.blend_steps", c.agent.blend_steps, "steps from it to the C51 loss", Bounds{0, 1e12});
 
   v("replay.rows", c.replay.rows, "rows of the replay ring (rounded up to whole time slots)", Bounds{1, 4e9});
-  v("replay.learning_starts", c.replay.learning_starts, "rows collected at random before the first update", Bounds{1, 4e9});
+  v("replay.learning_starts", c.replay.learning_starts, "rows collected at random before the first update",
+    Bounds{1, 4e9});
   v("replay.alpha", c.replay.alpha, "priority exponent", Bounds{0, 2});
   v("replay.beta", c.replay.beta, "importance exponent at the start (1 at the end)", Bounds{0, 1});
   v("replay.epsilon", c.replay.epsilon, "added to each priority", Bounds{1e-12, 1e3});
@@ -251,7 +260,8 @@ void visit_settings(ConfigRef& c, Visitor&& v) {
   v("optimiser.weight_decay", c.optimiser.weight_decay, "decoupled weight decay", Bounds{0, 10});
   v("optimiser.clip_norm", c.optimiser.clip_norm, "largest gradient norm", Bounds{1e-9, 1e30});
   v("optimiser.tau", c.optimiser.tau, "Polyak rate of the target network", Bounds{0, 1});
-  v("optimiser.spectral_trunk", c.optimiser.spectral_trunk, "largest spectral norm of trunk and hidden matrices; 0: off", Bounds{0, 1e6});
+  v("optimiser.spectral_trunk", c.optimiser.spectral_trunk,
+    "largest spectral norm of trunk and hidden matrices; 0: off", Bounds{0, 1e6});
   v("optimiser.spectral_output", c.optimiser.spectral_output, "the same of output matrices; 0: off", Bounds{0, 1e6});
 
   v("train.steps", c.train.steps, "gradient steps", Bounds{1, 1e12});
@@ -262,7 +272,8 @@ void visit_settings(ConfigRef& c, Visitor&& v) {
   v("train.patience", c.train.patience, "epochs without a better validation before stopping; 0: never", Bounds{0, 1e6});
   v("train.keep", c.train.keep, "full checkpoints kept", Bounds{1, 1000});
   v("train.checkpoint_epochs", c.train.checkpoint_epochs, "epochs between full checkpoints", Bounds{1, 1e6});
-  v("train.evaluate_with", c.train.evaluate_with, "parameters that are validated and kept", Choices{"target", "online"});
+  v("train.evaluate_with", c.train.evaluate_with, "parameters that are validated and kept",
+    Choices{"target", "online"});
 
   v("folds.kind", c.folds.kind, "walk-forward folds", Choices{"single", "rolling", "anchored"});
   v("folds.count", c.folds.count, "number of folds", Bounds{1, 1000});

@@ -9,7 +9,8 @@
 namespace vulpes::kernels {
 
 /// Reads logits [logits, rows] and their bias; writes `base` [D Z, rows] and `q` [A, rows], A = all branches' actions.
-/// Steps: `base_item` for D Z items, then (after a sync) `q_item` for A items. Flops a row: about 5 Z A. Exponentials: Z A.
+/// Steps: `base_item` for D Z items, then (after a sync) `q_item` for A items. Flops a row: about 5 Z A. Exponentials:
+/// Z A.
 template <class Real, class Value>
 struct ActionValues {
   NetworkShape shape;
@@ -18,12 +19,15 @@ struct ActionValues {
   const Real* bias;
   Columns<Real> base, q;
 
-  KOKKOS_INLINE_FUNCTION Value value_logit(int z, int row) const { return load<Value>(logits.at(z, row)) + Value(bias[z]); }
+  KOKKOS_INLINE_FUNCTION Value value_logit(int z, int row) const {
+    return load<Value>(logits.at(z, row)) + Value(bias[z]);
+  }
 
   KOKKOS_INLINE_FUNCTION void base_item(int item, int row) const {
     const int d = item / shape.atoms, z = item % shape.atoms, first = shape.first_logit(d, 0) + z;
-    store<Value>(base.at(item, row), dueling_base<Value>(value_logit(z, row), logits.at(first, row), logits.stride * shape.atoms,
-                                                         bias + first, shape.atoms, actions_of(d)));
+    store<Value>(base.at(item, row),
+                 dueling_base<Value>(value_logit(z, row), logits.at(first, row), logits.stride * shape.atoms,
+                                     bias + first, shape.atoms, actions_of(d)));
   }
 
   KOKKOS_INLINE_FUNCTION void q_item(int action, int row) const {
@@ -42,8 +46,8 @@ struct ActionValues {
   /// Logit of atom z of one chosen action of branch d.
   KOKKOS_INLINE_FUNCTION Value chosen_logit(int d, int z, Value action, int row) const {
     const int first = shape.first_logit(d, 0) + z;
-    return dueling_chosen<Value>(value_logit(z, row), logits.at(first, row), logits.stride * shape.atoms, bias + first, shape.atoms,
-                                 actions_of(d), action);
+    return dueling_chosen<Value>(value_logit(z, row), logits.at(first, row), logits.stride * shape.atoms, bias + first,
+                                 shape.atoms, actions_of(d), action);
   }
 };
 

@@ -9,18 +9,18 @@ namespace vulpes::kernels {
 /// An account that walks over bars [begin, end) of the table.
 struct BacktestAccount {
   market::Account account;
-  std::uint32_t bar;   ///< of the next decision
-  std::uint32_t end;   ///< decisions at bars < end - 1; the last one marks at end - 1
-  double goal_start;   ///< equity when the present goal window began
-  std::uint32_t steps; ///< decisions made: the row of its next record
+  std::uint32_t bar;    ///< of the next decision
+  std::uint32_t end;    ///< decisions at bars < end - 1; the last one marks at end - 1
+  double goal_start;    ///< equity when the present goal window began
+  std::uint32_t steps;  ///< decisions made: the row of its next record
   std::uint32_t reserved;
 };
 
 /// What one decision did.
 struct BacktestRecord {
   double log_growth;
-  double equity;       ///< after the bar
-  double exposure;     ///< after the bar, at its close
+  double equity;    ///< after the bar
+  double exposure;  ///< after the bar, at its close
   double fill_units, fill_price, fee;
   std::uint8_t action[branches];
   std::uint8_t valid;  ///< 0 where the account had ended before
@@ -49,10 +49,12 @@ struct BacktestBuffers {
 
 /// Writes the accounts' first states into activations.input.
 template <class Space>
-void begin_backtest(const Space& space, const BacktestArguments<Space>& arguments, const BacktestBuffers<Space>& buffers);
+void begin_backtest(const Space& space, const BacktestArguments<Space>& arguments,
+                    const BacktestBuffers<Space>& buffers);
 
 /// After a forward pass: greedy actions, one bar, one row of records, the next states.
 template <class Space>
-void backtest_step(const Space& space, const BacktestArguments<Space>& arguments, const BacktestBuffers<Space>& buffers);
+void backtest_step(const Space& space, const BacktestArguments<Space>& arguments,
+                   const BacktestBuffers<Space>& buffers);
 
 }  // namespace vulpes::kernels

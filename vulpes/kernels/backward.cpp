@@ -1,5 +1,5 @@
-// Backward pass: for each layer the weight gradient with the bias gradient in the same product, then the gradient of its
-// input, masked by the ReLU that produced that input.
+// Backward pass: for each layer the weight gradient with the bias gradient in the same product, then the gradient of
+// its input, masked by the ReLU that produced that input.
 #include "vulpes/kernels/network.hpp"
 
 namespace vulpes::kernels {
@@ -19,7 +19,8 @@ Product<Real> weight_gradient(Block<const Real> dy, Block<const Real> x, Block<R
 
 /// dX = dY W, zero where `relu_output` <= 0 (no mask when its data is null). dY [B, out], W [out, in].
 template <class Real>
-Product<Real> input_gradient(Block<const Real> dy, Block<const Real> weight, Block<Real> dx, Block<const Real> relu_output) {
+Product<Real> input_gradient(Block<const Real> dy, Block<const Real> weight, Block<Real> dx,
+                             Block<const Real> relu_output) {
   Product<Real> p;
   p.a = dy;
   p.b = weight;
@@ -66,8 +67,9 @@ void backward(const Space& space, const Network& network, const Real* parameters
   // Hidden layers of all heads, one matrix.
   const Block<Real> trunk_output = a.trunk_output().rows_from(0, rows);
   const Block<Real> dhidden = block_of(buffers.hidden), dh = block_of(buffers.trunk2), dblock = block_of(buffers.block);
-  multiply(space, "vulpes::backward::hidden_weights",
-           weight_gradient<Real>(dhidden, trunk_output, network.hidden_matrix(gradient), bias_grad(network.hidden_bias)));
+  multiply(
+      space, "vulpes::backward::hidden_weights",
+      weight_gradient<Real>(dhidden, trunk_output, network.hidden_matrix(gradient), bias_grad(network.hidden_bias)));
   const bool no_blocks = network.shape.blocks == 0;
   multiply(space, "vulpes::backward::hidden_inputs",
            input_gradient<Real>(dhidden, network.hidden_matrix(parameters), dh,
@@ -77,14 +79,16 @@ void backward(const Space& space, const Network& network, const Real* parameters
   const std::int64_t size = static_cast<std::int64_t>(a.rows) * width;
   for (int l = network.shape.blocks - 1; l >= 0; --l) {
     const Block<Real> relu{a.block_relu.data() + l * size, rows, width, width};
-    const Block<Real> input = l == 0 ? activation(a.trunk2) : Block<Real>{a.block_output.data() + (l - 1) * size, rows, width, width};
+    const Block<Real> input =
+        l == 0 ? activation(a.trunk2) : Block<Real>{a.block_output.data() + (l - 1) * size, rows, width, width};
     const Real *from = dh.data, *mask = relu.data;
     Real* to = dblock.data;
     Kokkos::parallel_for(
         "vulpes::backward::residual", range(space, static_cast<std::int64_t>(rows) * width),
         KOKKOS_LAMBDA(std::int64_t i) { to[i] = mask[i] > Real(0) ? from[i] : Real(0); });
-    multiply(space, "vulpes::backward::block_weights",
-             weight_gradient<Real>(dblock, input, weight_grad(network.block_weight[l]), bias_grad(network.block_bias[l])));
+    multiply(
+        space, "vulpes::backward::block_weights",
+        weight_gradient<Real>(dblock, input, weight_grad(network.block_weight[l]), bias_grad(network.block_bias[l])));
     Product<Real> dx = input_gradient<Real>(dblock, weight(network.block_weight[l]), dh, {});
     dx.accumulate = true;
     if (l == 0) dx.mask = activation(a.trunk2);
@@ -93,7 +97,8 @@ void backward(const Space& space, const Network& network, const Real* parameters
 
   // Trunk.
   multiply(space, "vulpes::backward::trunk2_weights",
-           weight_gradient<Real>(dh, activation(a.trunk1), weight_grad(network.trunk_weight[1]), bias_grad(network.trunk_bias[1])));
+           weight_gradient<Real>(dh, activation(a.trunk1), weight_grad(network.trunk_weight[1]),
+                                 bias_grad(network.trunk_bias[1])));
   multiply(space, "vulpes::backward::trunk2_inputs",
            input_gradient<Real>(dh, weight(network.trunk_weight[1]), block_of(buffers.trunk1), activation(a.trunk1)));
   multiply(space, "vulpes::backward::trunk1_weights",
@@ -101,10 +106,10 @@ void backward(const Space& space, const Network& network, const Real* parameters
                                  bias_grad(network.trunk_bias[0])));
 }
 
-#define INSTANTIATE(S)                                                                                              \
-  template void backward<S, float>(const S&, const Network&, const float*, const Activations<S, float>&,           \
-                                   Block<const float>, const BackwardBuffers<S, float>&, float*);             \
-  template void backward<S, double>(const S&, const Network&, const double*, const Activations<S, double>&,        \
+#define INSTANTIATE(S)                                                                                      \
+  template void backward<S, float>(const S&, const Network&, const float*, const Activations<S, float>&,    \
+                                   Block<const float>, const BackwardBuffers<S, float>&, float*);           \
+  template void backward<S, double>(const S&, const Network&, const double*, const Activations<S, double>&, \
                                     Block<const double>, const BackwardBuffers<S, double>&, double*);
 VULPES_FOR_EACH_SPACE(INSTANTIATE)
 #undef INSTANTIATE

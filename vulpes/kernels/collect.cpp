@@ -1,6 +1,6 @@
 // Contract: one launch advances every account by one bar and writes one slot of the ring; accounts do not interact, so
-// the result does not depend on scheduling. Draws are keyed by the ring's slot count, not by the training iteration, which
-// stands still during collection.
+// the result does not depend on scheduling. Draws are keyed by the ring's slot count, not by the training iteration,
+// which stands still during collection.
 #include "vulpes/kernels/collect.hpp"
 
 #include "vulpes/core/tile.hpp"
@@ -40,8 +40,10 @@ struct EpisodeRules {
     int low = 0, high = start_intervals - 1;
     while (low < high) {
       const int middle = (low + high + 1) / 2;
-      if (starts[middle].before <= draw) low = middle;
-      else high = middle - 1;
+      if (starts[middle].before <= draw)
+        low = middle;
+      else
+        high = middle - 1;
     }
     e.bar = starts[low].begin + (draw - starts[low].before);
     const std::uint32_t length = first ? 1 + uniform_below(words[1], window) : window;
@@ -72,11 +74,13 @@ CollectBuffers<Space>::CollectBuffers(const Space& space, const NetworkShape& sh
     : activations(space, shape, envs, "vulpes::collect"),
       base(allocate_zeroed<Matrix<float, Space>>(space, "vulpes::collect::base", branches * shape.atoms,
                                                  activations.rows + column_padding)),
-      q(allocate_zeroed<Matrix<float, Space>>(space, "vulpes::collect::q", total_actions, activations.rows + column_padding)),
+      q(allocate_zeroed<Matrix<float, Space>>(space, "vulpes::collect::q", total_actions,
+                                              activations.rows + column_padding)),
       environments(allocate_zeroed<Vector<Environment, Space>>(space, "vulpes::collect::environments", envs)) {}
 
 template <class Space>
-void begin_episodes(const Space& space, const CollectArguments<Space>& arguments, const CollectBuffers<Space>& buffers) {
+void begin_episodes(const Space& space, const CollectArguments<Space>& arguments,
+                    const CollectBuffers<Space>& buffers) {
   const EpisodeRules rules = EpisodeRules::of(arguments);
   Environment* environments = buffers.environments.data();
   Kokkos::parallel_for(
@@ -106,8 +110,8 @@ void act(const Space& space, const CollectArguments<Space>& arguments, const Col
   using T = Tile<Space, float>;
   using Value = typename T::Value;
   const Activations<Space, float>& a = buffers.activations;
-  const ActionValues<float, Value> values{arguments.shape,       arguments.support,      columns(a.logits),
-                                          arguments.bias, columns(buffers.base), columns(buffers.q)};
+  const ActionValues<float, Value> values{arguments.shape, arguments.support,     columns(a.logits),
+                                          arguments.bias,  columns(buffers.base), columns(buffers.q)};
   const EpisodeRules rules = EpisodeRules::of(arguments);
   const Schedule epsilon_schedule = arguments.epsilon;
   const Exploration exploration = arguments.exploration;
@@ -119,58 +123,59 @@ void act(const Space& space, const CollectArguments<Space>& arguments, const Col
   const StateVector state = StateVector::of(arguments.table, arguments.shape, arguments.window);
   const int envs = ring.envs;
 
-  for_each_tile<float>(space, "vulpes::collect::act", a.rows, KOKKOS_LAMBDA(const T& tile) {
-    tile.items(branches * values.shape.atoms, [&](int i, int row) { values.base_item(i, row); });
-    tile.sync();
-    tile.items(total_actions, [&](int i, int row) { values.q_item(i, row); });
-    tile.sync();
-    const std::uint64_t slot_count = view.cursor[0];
-    const float epsilon = static_cast<float>(epsilon_schedule(static_cast<std::int64_t>(*iteration)));
-    tile.items(1, [&](int, int row0) {
-      for (int i = row0; i < row0 + lanes<Value> && i < envs; ++i) {
-        const std::uint32_t env = static_cast<std::uint32_t>(i);
-        const auto explore = random_words(rules.key, Purpose::explore, slot_count, env);
-        const auto other = random_words(rules.key, Purpose::explore_action, slot_count, env);
-        int chosen[branches];
-        for (int d = 0; d < branches; ++d) {
-          const auto q = [&](int action) { return *values.q.at(first_action(d) + action, i); };
-          int best = 0;
-          for (int action = 1; action < actions_of(d); ++action) best = q(action) > q(best) ? action : best;
-          chosen[d] = exploration == Exploration::epsilon
-                          ? epsilon_greedy(best, actions_of(d), epsilon, explore[d], other[d])
-                          : softmax_draw(actions_of(d), q(best), temperature, explore[d], q);
-        }
-        const market::Action action{static_cast<std::uint8_t>(chosen[0]), static_cast<std::uint8_t>(chosen[1]),
-                                    static_cast<std::uint8_t>(chosen[2])};
-        Environment& e = environments[i];
-        const market::Bar now = rules.bars[e.bar], next = rules.bars[e.bar + 1];
-        ReplayRow row{};
-        row.bar = e.bar;
-        for (int d = 0; d < branches; ++d) row.action[d] = static_cast<std::uint8_t>(chosen[d]);
-        row.episode_offset = static_cast<std::uint16_t>(e.offset);
-        row.goal = e.goal;
-        row.bars_held_before = stored_bars_held(e.account.bars_held);
-        row.before = stored(e.account, now.close);
-        const market::BarOutcome outcome = market::advance(e.account, rules.rules, action, now, next);
-        ++e.bar;
-        ++e.offset;
-        const bool truncated = !outcome.ruined && e.bar >= e.end;
-        row.flags = outcome.ruined ? ReplayRow::terminal : (truncated ? ReplayRow::truncated : std::uint8_t(0));
-        row.bars_held_after = stored_bars_held(e.account.bars_held);
-        row.after = stored(e.account, next.close);
-        view.rows[view.row(slot_count, env)] = row;
-        if (i == 0) view.cursor[1] = slot_count + 1;
-        if (outcome.ruined || truncated) rules.begin_episode(e, env, false);
-        state.write(e.account, e.bar, 0.0f, states + static_cast<std::int64_t>(i) * state.width);
-      }
-    });
-  });
+  for_each_tile<float>(
+      space, "vulpes::collect::act", a.rows, KOKKOS_LAMBDA(const T& tile) {
+        tile.items(branches * values.shape.atoms, [&](int i, int row) { values.base_item(i, row); });
+        tile.sync();
+        tile.items(total_actions, [&](int i, int row) { values.q_item(i, row); });
+        tile.sync();
+        const std::uint64_t slot_count = view.cursor[0];
+        const float epsilon = static_cast<float>(epsilon_schedule(static_cast<std::int64_t>(*iteration)));
+        tile.items(1, [&](int, int row0) {
+          for (int i = row0; i < row0 + lanes<Value> && i < envs; ++i) {
+            const std::uint32_t env = static_cast<std::uint32_t>(i);
+            const auto explore = random_words(rules.key, Purpose::explore, slot_count, env);
+            const auto other = random_words(rules.key, Purpose::explore_action, slot_count, env);
+            int chosen[branches];
+            for (int d = 0; d < branches; ++d) {
+              const auto q = [&](int action) { return *values.q.at(first_action(d) + action, i); };
+              int best = 0;
+              for (int action = 1; action < actions_of(d); ++action) best = q(action) > q(best) ? action : best;
+              chosen[d] = exploration == Exploration::epsilon
+                              ? epsilon_greedy(best, actions_of(d), epsilon, explore[d], other[d])
+                              : softmax_draw(actions_of(d), q(best), temperature, explore[d], q);
+            }
+            const market::Action action{static_cast<std::uint8_t>(chosen[0]), static_cast<std::uint8_t>(chosen[1]),
+                                        static_cast<std::uint8_t>(chosen[2])};
+            Environment& e = environments[i];
+            const market::Bar now = rules.bars[e.bar], next = rules.bars[e.bar + 1];
+            ReplayRow row{};
+            row.bar = e.bar;
+            for (int d = 0; d < branches; ++d) row.action[d] = static_cast<std::uint8_t>(chosen[d]);
+            row.episode_offset = static_cast<std::uint16_t>(e.offset);
+            row.goal = e.goal;
+            row.bars_held_before = stored_bars_held(e.account.bars_held);
+            row.before = stored(e.account, now.close);
+            const market::BarOutcome outcome = market::advance(e.account, rules.rules, action, now, next);
+            ++e.bar;
+            ++e.offset;
+            const bool truncated = !outcome.ruined && e.bar >= e.end;
+            row.flags = outcome.ruined ? ReplayRow::terminal : (truncated ? ReplayRow::truncated : std::uint8_t(0));
+            row.bars_held_after = stored_bars_held(e.account.bars_held);
+            row.after = stored(e.account, next.close);
+            view.rows[view.row(slot_count, env)] = row;
+            if (i == 0) view.cursor[1] = slot_count + 1;
+            if (outcome.ruined || truncated) rules.begin_episode(e, env, false);
+            state.write(e.account, e.bar, 0.0f, states + static_cast<std::int64_t>(i) * state.width);
+          }
+        });
+      });
 }
 
-#define INSTANTIATE(S)                                                                                            \
-  template struct CollectBuffers<S>;                                                                              \
-  template void begin_episodes<S>(const S&, const CollectArguments<S>&, const CollectBuffers<S>&);                \
-  template void write_states<S>(const S&, const CollectArguments<S>&, const CollectBuffers<S>&);                  \
+#define INSTANTIATE(S)                                                                             \
+  template struct CollectBuffers<S>;                                                               \
+  template void begin_episodes<S>(const S&, const CollectArguments<S>&, const CollectBuffers<S>&); \
+  template void write_states<S>(const S&, const CollectArguments<S>&, const CollectBuffers<S>&);   \
   template void act<S>(const S&, const CollectArguments<S>&, const CollectBuffers<S>&, const ReplayRing<S>&);
 VULPES_FOR_EACH_SPACE(INSTANTIATE)
 #undef INSTANTIATE

@@ -28,16 +28,16 @@ struct CollectArguments {
   Support<float> support;
   RandomKey key;
   market::AccountRules rules;
-  std::uint32_t window = 0;                 ///< decisions of an episode
+  std::uint32_t window = 0;  ///< decisions of an episode
   Exploration exploration = Exploration::epsilon;
   Schedule epsilon;
   float temperature = 1;
-  const float* bias = nullptr;   ///< output bias of the acting network
-  const std::uint64_t* iteration = nullptr; ///< of training: exploration schedules
+  const float* bias = nullptr;               ///< output bias of the acting network
+  const std::uint64_t* iteration = nullptr;  ///< of training: exploration schedules
   MarketTable<Space> table;
   Vector<StartInterval, Space> starts;
-  std::uint32_t start_count = 0;            ///< all intervals together
-  std::uint32_t range_end = 0;              ///< no decision may use a bar at or after this one
+  std::uint32_t start_count = 0;  ///< all intervals together
+  std::uint32_t range_end = 0;    ///< no decision may use a bar at or after this one
 };
 
 /// Buffers of collection: the acting network's pass and action values over padded accounts.

@@ -25,7 +25,8 @@ Block<Real> top(Block<Real> b, int rows) {
 }  // namespace
 
 template <class Space, class Real>
-void forward(const Space& space, const Network& network, const Real* parameters, const Activations<Space, Real>& a, int rows) {
+void forward(const Space& space, const Network& network, const Real* parameters, const Activations<Space, Real>& a,
+             int rows) {
   const auto weight = [&](int tensor) { return network.matrix(parameters, tensor); };
   const auto bias = [&](int tensor) { return parameters + network.layout[tensor].offset; };
 
@@ -52,8 +53,9 @@ void forward(const Space& space, const Network& network, const Real* parameters,
     h = output;
   }
 
-  multiply(space, "vulpes::forward::hidden",
-           relu_layer<Real>(h, network.hidden_matrix(parameters), bias(network.hidden_bias), top(block_of(a.hidden), rows)));
+  multiply(
+      space, "vulpes::forward::hidden",
+      relu_layer<Real>(h, network.hidden_matrix(parameters), bias(network.hidden_bias), top(block_of(a.hidden), rows)));
 
   // logits [outputs, rows] = O [outputs, Hh] hidden' [Hh, rows], one product a head.
   ProductBatch<Real> outputs;

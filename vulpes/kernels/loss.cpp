@@ -19,14 +19,19 @@ struct LossSteps {
   ActionValues<Real, Value> next;  ///< of the network that chooses a* at s'
   Columns<Real> next_action, target, next_prob, chosen, branch_out, gradient, rows_out;
 
-  KOKKOS_INLINE_FUNCTION Value column(Columns<Real> c, std::int64_t item, int row) const { return load<Value>(c.at(item, row)); }
-  KOKKOS_INLINE_FUNCTION void write(Columns<Real> c, std::int64_t item, int row, Value v) const { store<Value>(c.at(item, row), v); }
+  KOKKOS_INLINE_FUNCTION Value column(Columns<Real> c, std::int64_t item, int row) const {
+    return load<Value>(c.at(item, row));
+  }
+  KOKKOS_INLINE_FUNCTION void write(Columns<Real> c, std::int64_t item, int row, Value v) const {
+    store<Value>(c.at(item, row), v);
+  }
 
   /// Logits of one chosen action of branch d into rows d Z ... of `out`.
-  KOKKOS_INLINE_FUNCTION void chosen_logits(Columns<const Real> logits, const Real* bias, int d, Value action, Columns<Real> out,
-                                            int row) const {
+  KOKKOS_INLINE_FUNCTION void chosen_logits(Columns<const Real> logits, const Real* bias, int d, Value action,
+                                            Columns<Real> out, int row) const {
     const ActionValues<Real, Value> values{in.shape, in.support, logits, bias, {}, {}};
-    for (int z = 0; z < in.shape.atoms; ++z) write(out, d * in.shape.atoms + z, row, values.chosen_logit(d, z, action, row));
+    for (int z = 0; z < in.shape.atoms; ++z)
+      write(out, d * in.shape.atoms + z, row, values.chosen_logit(d, z, action, row));
   }
 
   /// The actions taken in branch d, as numbers.
@@ -44,7 +49,8 @@ struct LossSteps {
     chosen_logits(in.next_target, in.target_bias, d, best, next_prob, row);
     const auto scale = softmax_scale<Value>(atoms, [&](int z) { return column(next_prob, d * atoms + z, row); });
     for (int z = 0; z < atoms; ++z) {
-      write(next_prob, d * atoms + z, row, exponential(column(next_prob, d * atoms + z, row) - scale.largest) / scale.sum);
+      write(next_prob, d * atoms + z, row,
+            exponential(column(next_prob, d * atoms + z, row) - scale.largest) / scale.sum);
     }
   }
 
@@ -99,7 +105,8 @@ struct LossSteps {
     }
     const Value squared = error * error;
     const Value kl = cross_entropy - entropy;
-    write(branch_out, d * branch_outputs + branch_loss, row, Value(Real(1) - blend) * squared + Value(blend) * cross_entropy);
+    write(branch_out, d * branch_outputs + branch_loss, row,
+          Value(Real(1) - blend) * squared + Value(blend) * cross_entropy);
     write(branch_out, d * branch_outputs + branch_c51, row, cross_entropy);
     write(branch_out, d * branch_outputs + branch_mse, row, squared);
     write(branch_out, d * branch_outputs + branch_kl, row, kl);
@@ -185,25 +192,26 @@ void loss(const Space& space, const LossArguments<Real>& arguments, const LossBu
       columns(b.branch_out),
       columns(b.logit_gradient),
       columns(b.rows_out)};
-  for_each_tile<Real>(space, "vulpes::loss", in.rows, KOKKOS_LAMBDA(const T& tile) {
-    const int atoms = steps.in.shape.atoms;
-    const Real blend = static_cast<Real>(steps.in.blend(static_cast<std::int64_t>(*steps.in.iteration)));
-    tile.items(branches * atoms, [&](int i, int row) { steps.next.base_item(i, row); });
-    tile.sync();
-    tile.items(total_actions, [&](int a, int row) { steps.next.q_item(a, row); });
-    tile.sync();
-    tile.items(branches, [&](int d, int row) { steps.next_distribution(d, row); });
-    tile.sync();
-    const int targets = steps.in.per_branch ? branches : 1;
-    tile.items(1, [&](int, int row) {
-      for (int t = 0; t < targets; ++t) steps.project(t, row);
-    });
-    tile.sync();
-    tile.items(branches, [&](int d, int row) { steps.branch(d, row, blend); });
-    tile.sync();
-    tile.items(atoms, [&](int z, int row) { steps.spread(z, row); });
-    tile.items(1, [&](int, int row) { steps.summarise(row); });
-  });
+  for_each_tile<Real>(
+      space, "vulpes::loss", in.rows, KOKKOS_LAMBDA(const T& tile) {
+        const int atoms = steps.in.shape.atoms;
+        const Real blend = static_cast<Real>(steps.in.blend(static_cast<std::int64_t>(*steps.in.iteration)));
+        tile.items(branches * atoms, [&](int i, int row) { steps.next.base_item(i, row); });
+        tile.sync();
+        tile.items(total_actions, [&](int a, int row) { steps.next.q_item(a, row); });
+        tile.sync();
+        tile.items(branches, [&](int d, int row) { steps.next_distribution(d, row); });
+        tile.sync();
+        const int targets = steps.in.per_branch ? branches : 1;
+        tile.items(1, [&](int, int row) {
+          for (int t = 0; t < targets; ++t) steps.project(t, row);
+        });
+        tile.sync();
+        tile.items(branches, [&](int d, int row) { steps.branch(d, row, blend); });
+        tile.sync();
+        tile.items(atoms, [&](int z, int row) { steps.spread(z, row); });
+        tile.items(1, [&](int, int row) { steps.summarise(row); });
+      });
 }
 
 #define INSTANTIATE(S)                                                                               \

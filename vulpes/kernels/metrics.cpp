@@ -29,17 +29,19 @@ void finish_step(const Space& space, const LossBuffers<Space, Real>& loss, const
           out[(iteration % records) * step_outputs + k] = value;
           if (k == 0) {
             s->iteration = iteration + 1;
-            if (s->skip) ++s->skipped;
-            else ++s->adam_t;
+            if (s->skip)
+              ++s->skipped;
+            else
+              ++s->adam_t;
           }
         });
       });
 }
 
-#define INSTANTIATE(S)                                                                                              \
-  template void finish_step<S, float>(const S&, const LossBuffers<S, float>&, const StepStateRef<S>&,              \
-                                      const Matrix<double, S>&);                                                   \
-  template void finish_step<S, double>(const S&, const LossBuffers<S, double>&, const StepStateRef<S>&,            \
+#define INSTANTIATE(S)                                                                                  \
+  template void finish_step<S, float>(const S&, const LossBuffers<S, float>&, const StepStateRef<S>&,   \
+                                      const Matrix<double, S>&);                                        \
+  template void finish_step<S, double>(const S&, const LossBuffers<S, double>&, const StepStateRef<S>&, \
                                        const Matrix<double, S>&);
 VULPES_FOR_EACH_SPACE(INSTANTIATE)
 #undef INSTANTIATE

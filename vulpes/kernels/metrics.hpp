@@ -9,9 +9,9 @@ namespace vulpes::kernels {
 /// Columns of a record: the row outputs' means over the batch, then these.
 enum StepOutput : int { gradient_norm_out = row_outputs, clip_out, skip_out, step_outputs };
 
-/// Writes record `iteration % ring rows` of `ring` [records, step_outputs], then advances the counters of `state`: always
-/// `iteration`; `adam_t` unless the step was skipped, `skipped` if it was. The last launch of a step: whoever ran before it
-/// has seen the old counters.
+/// Writes record `iteration % ring rows` of `ring` [records, step_outputs], then advances the counters of `state`:
+/// always `iteration`; `adam_t` unless the step was skipped, `skipped` if it was. The last launch of a step: whoever
+/// ran before it has seen the old counters.
 template <class Space, class Real>
 void finish_step(const Space& space, const LossBuffers<Space, Real>& loss, const StepStateRef<Space>& state,
                  const Matrix<double, Space>& ring);

@@ -16,8 +16,9 @@ double NetworkShape::multiply_adds() const {
 Network::Network(const NetworkShape& s) : shape(s) {
   for (const int width : {s.state, s.hidden1, s.hidden2, s.head_hidden}) {
     throw_if<InputError>(width < width_multiple || width % width_multiple != 0,
-                         "network: width " + std::to_string(width) + " is not a multiple of 8; change network.hidden1, "
-                         "hidden2 or head_hidden");
+                         "network: width " + std::to_string(width) +
+                             " is not a multiple of 8; change network.hidden1, "
+                             "hidden2 or head_hidden");
   }
   throw_if<InputError>(s.blocks > static_cast<int>(block_weight.size()), "network.residual_blocks: at most 64");
   const auto linear = [&](const std::string& name, int out, int in, int& weight, int& bias) {
@@ -34,7 +35,8 @@ Network::Network(const NetworkShape& s) : shape(s) {
   }
   hidden_bias = layout.add("hidden.bias", 1, s.hidden_width(), false);
   for (int h = 0; h < heads; ++h) {
-    output_weight[h] = layout.add(std::string("output.") + head_names[h] + ".weight", head_outputs(h), s.head_hidden, true);
+    output_weight[h] =
+        layout.add(std::string("output.") + head_names[h] + ".weight", head_outputs(h), s.head_hidden, true);
   }
   output_bias = layout.add("output.bias", 1, s.logits(), false);
 }
@@ -60,16 +62,17 @@ Block<Real> Activations<Space, Real>::trunk_output() const {
 }
 
 template <class Space, class Real>
-BackwardBuffers<Space, Real>::BackwardBuffers(const Space& space, const NetworkShape& s, int rows, const std::string& label)
+BackwardBuffers<Space, Real>::BackwardBuffers(const Space& space, const NetworkShape& s, int rows,
+                                              const std::string& label)
     : hidden(allocate_zeroed<Matrix<Real, Space>>(space, label + "::hidden", rows, s.hidden_width())),
       trunk2(allocate_zeroed<Matrix<Real, Space>>(space, label + "::trunk2", rows, s.hidden2)),
       block(allocate_zeroed<Matrix<Real, Space>>(space, label + "::block", rows, s.hidden2)),
       trunk1(allocate_zeroed<Matrix<Real, Space>>(space, label + "::trunk1", rows, s.hidden1)) {}
 
-#define INSTANTIATE(S)                        \
-  template struct Activations<S, float>;      \
-  template struct Activations<S, double>;     \
-  template struct BackwardBuffers<S, float>;  \
+#define INSTANTIATE(S)                       \
+  template struct Activations<S, float>;     \
+  template struct Activations<S, double>;    \
+  template struct BackwardBuffers<S, float>; \
   template struct BackwardBuffers<S, double>;
 VULPES_FOR_EACH_SPACE(INSTANTIATE)
 #undef INSTANTIATE

@@ -95,13 +95,13 @@ Block<T> block_of(const Kokkos::View<T**, Properties...>& v) {
 template <class Space, class Real>
 struct Activations {
   int rows = 0;
-  Matrix<Real, Space> input;     ///< [rows, S]
-  Matrix<Real, Space> trunk1;    ///< [rows, H1]
-  Matrix<Real, Space> trunk2;    ///< [rows, H2]
+  Matrix<Real, Space> input;                                                 ///< [rows, S]
+  Matrix<Real, Space> trunk1;                                                ///< [rows, H1]
+  Matrix<Real, Space> trunk2;                                                ///< [rows, H2]
   Kokkos::View<Real***, Kokkos::LayoutRight, MemoryOf<Space>> block_relu;    ///< [L, rows, H2]: ReLU(W_l h + b_l)
   Kokkos::View<Real***, Kokkos::LayoutRight, MemoryOf<Space>> block_output;  ///< [L, rows, H2]
-  Matrix<Real, Space> hidden;    ///< [rows, heads * Hh]
-  Matrix<Real, Space> logits;    ///< [logits, rows + column_padding], without bias
+  Matrix<Real, Space> hidden;                                                ///< [rows, heads * Hh]
+  Matrix<Real, Space> logits;  ///< [logits, rows + column_padding], without bias
 
   Activations() = default;
   /// Zero-filled; `rows` is rounded up to a multiple of row_multiple.
@@ -122,10 +122,10 @@ void forward(const Space& space, const Network& network, const Real* parameters,
 /// Buffers of a backward pass over B rows.
 template <class Space, class Real>
 struct BackwardBuffers {
-  Matrix<Real, Space> hidden;   ///< [B, heads * Hh]
-  Matrix<Real, Space> trunk2;   ///< [B, H2] gradient of a block's output
-  Matrix<Real, Space> block;    ///< [B, H2] gradient inside a block
-  Matrix<Real, Space> trunk1;   ///< [B, H1]
+  Matrix<Real, Space> hidden;  ///< [B, heads * Hh]
+  Matrix<Real, Space> trunk2;  ///< [B, H2] gradient of a block's output
+  Matrix<Real, Space> block;   ///< [B, H2] gradient inside a block
+  Matrix<Real, Space> trunk1;  ///< [B, H1]
 
   BackwardBuffers() = default;
   BackwardBuffers(const Space& space, const NetworkShape& shape, int rows, const std::string& label);

@@ -31,7 +31,8 @@ OptimiserWork<Space>::OptimiserWork(const Space& space, const ParameterLayout& l
 }
 
 template <class Space, class Real>
-void gradient_squares(const Space& space, const OptimiserWork<Space>& work, const OptimiserBuffers<Space, Real>& buffers) {
+void gradient_squares(const Space& space, const OptimiserWork<Space>& work,
+                      const OptimiserBuffers<Space, Real>& buffers) {
   const Chunk* chunks = work.chunks.data();
   double* squares = work.squares.data();
   const Real* gradient = buffers.gradient.data();
@@ -76,9 +77,9 @@ void optimise(const Space& space, const OptimiserWork<Space>& work, const Optimi
         }
         if (skip) return;
         const Chunk c = chunks[index];
-        const AdamWStep<Real> step =
-            AdamWStep<Real>::make(rules.beta1, rules.beta2, rules.epsilon, rules.rate(static_cast<std::int64_t>(s->iteration)),
-                                  decays[c.tensor] ? rules.weight_decay : 0.0, static_cast<double>(s->adam_t + 1));
+        const AdamWStep<Real> step = AdamWStep<Real>::make(
+            rules.beta1, rules.beta2, rules.epsilon, rules.rate(static_cast<std::int64_t>(s->iteration)),
+            decays[c.tensor] ? rules.weight_decay : 0.0, static_cast<double>(s->adam_t + 1));
         const Real factor = static_cast<Real>(clip), tau = static_cast<Real>(rules.tau);
         Kokkos::parallel_for(Kokkos::TeamThreadRange(team, c.begin, c.end), [&](std::uint32_t j) {
           Real w = parameters[j], m = first[j], v = second[j];
@@ -91,13 +92,13 @@ void optimise(const Space& space, const OptimiserWork<Space>& work, const Optimi
       });
 }
 
-#define INSTANTIATE(S)                                                                                                 \
-  template struct OptimiserWork<S>;                                                                                    \
-  template void gradient_squares<S, float>(const S&, const OptimiserWork<S>&, const OptimiserBuffers<S, float>&);      \
-  template void gradient_squares<S, double>(const S&, const OptimiserWork<S>&, const OptimiserBuffers<S, double>&);    \
-  template void optimise<S, float>(const S&, const OptimiserWork<S>&, const OptimiserRules&,                           \
-                                   const OptimiserBuffers<S, float>&, const StepStateRef<S>&);                        \
-  template void optimise<S, double>(const S&, const OptimiserWork<S>&, const OptimiserRules&,                          \
+#define INSTANTIATE(S)                                                                                              \
+  template struct OptimiserWork<S>;                                                                                 \
+  template void gradient_squares<S, float>(const S&, const OptimiserWork<S>&, const OptimiserBuffers<S, float>&);   \
+  template void gradient_squares<S, double>(const S&, const OptimiserWork<S>&, const OptimiserBuffers<S, double>&); \
+  template void optimise<S, float>(const S&, const OptimiserWork<S>&, const OptimiserRules&,                        \
+                                   const OptimiserBuffers<S, float>&, const StepStateRef<S>&);                      \
+  template void optimise<S, double>(const S&, const OptimiserWork<S>&, const OptimiserRules&,                       \
                                     const OptimiserBuffers<S, double>&, const StepStateRef<S>&);
 VULPES_FOR_EACH_SPACE(INSTANTIATE)
 #undef INSTANTIATE

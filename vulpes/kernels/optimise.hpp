@@ -19,8 +19,8 @@ struct OptimiserRules {
 template <class Space>
 struct OptimiserWork {
   Vector<Chunk, Space> chunks;
-  Vector<std::uint8_t, Space> decays;      ///< by tensor: 1 for weight matrices
-  Vector<double, Space> squares;           ///< by chunk: sum of squared gradients
+  Vector<std::uint8_t, Space> decays;  ///< by tensor: 1 for weight matrices
+  Vector<double, Space> squares;       ///< by chunk: sum of squared gradients
   OptimiserWork() = default;
   OptimiserWork(const Space& space, const ParameterLayout& layout);
   static constexpr int chunk_elements = 4096;
@@ -33,7 +33,8 @@ struct OptimiserBuffers {
 
 /// Pass 1: each team leaves its chunk's sum of squares in work.squares. Reads 4 bytes a parameter.
 template <class Space, class Real>
-void gradient_squares(const Space& space, const OptimiserWork<Space>& work, const OptimiserBuffers<Space, Real>& buffers);
+void gradient_squares(const Space& space, const OptimiserWork<Space>& work,
+                      const OptimiserBuffers<Space, Real>& buffers);
 
 /// Pass 2: every team adds up work.squares itself (same order, same bits), clips and updates its chunk: moments,
 /// parameters, target. When the norm is not finite nothing changes but the skip flag and the clip of `state`; counters

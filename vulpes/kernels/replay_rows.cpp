@@ -1,5 +1,5 @@
-// Contract: a row has a leaf if and only if it is in the ring and its n-step window is closed. The window of a row extends
-// forward in time, so overwriting the oldest row breaks no other row's window.
+// Contract: a row has a leaf if and only if it is in the ring and its n-step window is closed. The window of a row
+// extends forward in time, so overwriting the oldest row breaks no other row's window.
 #include "vulpes/kernels/replay_rows.hpp"
 
 #include <algorithm>
@@ -11,7 +11,8 @@
 namespace vulpes::kernels {
 
 template <class Space>
-ReplayRing<Space>::ReplayRing(const Space& space, std::int64_t wanted, int env_count, int least_slots) : envs(env_count) {
+ReplayRing<Space>::ReplayRing(const Space& space, std::int64_t wanted, int env_count, int least_slots)
+    : envs(env_count) {
   const std::int64_t count = std::max<std::int64_t>((wanted + envs - 1) / envs, least_slots);
   throw_if<InputError>(count * envs >= static_cast<std::int64_t>(no_row), "replay.rows: at most 2^32 - 2 rows");
   slots = static_cast<int>(count);
@@ -30,8 +31,9 @@ void refresh_new_priority(const Space& space, const ReplayRing<Space>& ring) {
 template <class Space>
 void close_windows(const Space& space, const ReplayRing<Space>& ring, int n_step) {
   if (n_step > ring.slots) {
-    throw InputError("replay.rows: " + std::to_string(ring.slots) + " bars of each account, fewer than agent.n_step = " +
-                     std::to_string(n_step) + "; raise replay.rows");
+    throw InputError("replay.rows: " + std::to_string(ring.slots) +
+                     " bars of each account, fewer than agent.n_step = " + std::to_string(n_step) +
+                     "; raise replay.rows");
   }
   const RingView view = ring.view;
   const TreeView tree = ring.tree.view;
@@ -53,9 +55,9 @@ void close_windows(const Space& space, const ReplayRing<Space>& ring, int n_step
       });
 }
 
-#define INSTANTIATE(S)                                                       \
-  template struct ReplayRing<S>;                                             \
-  template void refresh_new_priority<S>(const S&, const ReplayRing<S>&);     \
+#define INSTANTIATE(S)                                                   \
+  template struct ReplayRing<S>;                                         \
+  template void refresh_new_priority<S>(const S&, const ReplayRing<S>&); \
   template void close_windows<S>(const S&, const ReplayRing<S>&, int);
 VULPES_FOR_EACH_SPACE(INSTANTIATE)
 #undef INSTANTIATE

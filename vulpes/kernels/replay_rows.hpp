@@ -65,9 +65,9 @@ struct ReplayRing {
 template <class Space>
 void refresh_new_priority(const Space& space, const ReplayRing<Space>& ring);
 
-/// After all accounts wrote the slot `cursor[0]` (and cursor[1] = cursor[0] + 1): gives a leaf to every row whose n-step
-/// window is now closed (n bars, or the episode's end, which closes all shorter ones), takes the leaf of the rows that were
-/// overwritten and whose windows are still open, and advances the cursor.
+/// After all accounts wrote the slot `cursor[0]` (and cursor[1] = cursor[0] + 1): gives a leaf to every row whose
+/// n-step window is now closed (n bars, or the episode's end, which closes all shorter ones), takes the leaf of the
+/// rows that were overwritten and whose windows are still open, and advances the cursor.
 template <class Space>
 void close_windows(const Space& space, const ReplayRing<Space>& ring, int n_step);
 

@@ -52,8 +52,8 @@ struct GatherRow {
     if (k == 0) smallest[(step + 1) & 1] = largest_priority;  // for the next draw
     rewards[k] = t.reward;
     discounts[k] = t.discount;
-    weights[k] =
-        static_cast<float>(importance_weight(smallest[step & 1], leaves[k], rules.beta(static_cast<std::int64_t>(step))));
+    weights[k] = static_cast<float>(
+        importance_weight(smallest[step & 1], leaves[k], rules.beta(static_cast<std::int64_t>(step))));
     for (int d = 0; d < branches; ++d) actions[d * count + k] = ring.rows[t.first].action[d];
     const int window = static_cast<int>(rules.window);
     own_inputs(ring.rows[t.first].before, ring.rows[t.first].bars_held_before, window, state(k));
@@ -111,7 +111,8 @@ Draws<Space>::Draws(const Space& space, int batch)
 }
 
 template <class Space>
-void draw(const Space& space, const ReplayRing<Space>& ring, RandomKey key, const std::uint64_t* iteration, const Draws<Space>& draws) {
+void draw(const Space& space, const ReplayRing<Space>& ring, RandomKey key, const std::uint64_t* iteration,
+          const Draws<Space>& draws) {
   const TreeView tree = ring.tree.view;
   const RingView view = ring.view;
   std::uint32_t *rows = draws.rows.data(), *leaves = draws.leaves.data(), *smallest = draws.smallest.data();
@@ -134,8 +135,9 @@ void draw(const Space& space, const ReplayRing<Space>& ring, RandomKey key, cons
 }
 
 template <class Space>
-void gather(const Space& space, const ReplayRing<Space>& ring, const MarketTable<Space>& table, const GatherRules& rules,
-            const std::uint64_t* iteration, const Draws<Space>& draws, const Batch<Space>& batch) {
+void gather(const Space& space, const ReplayRing<Space>& ring, const MarketTable<Space>& table,
+            const GatherRules& rules, const std::uint64_t* iteration, const Draws<Space>& draws,
+            const Batch<Space>& batch) {
   const auto count = static_cast<std::int64_t>(draws.rows.extent(0));
   const GatherRow gather_row{ring.view,
                              table.features.data(),
@@ -165,24 +167,25 @@ void gather(const Space& space, const ReplayRing<Space>& ring, const MarketTable
     const auto policy = Kokkos::Experimental::require(
         Policy(space, static_cast<int>((count + rows_a_team - 1) / rows_a_team), rows_a_team, lanes_a_row),
         Kokkos::Experimental::WorkItemProperty::HintLightWeight);
-    Kokkos::parallel_for("vulpes::sample::gather", policy, KOKKOS_LAMBDA(const Member& team) {
-      const std::int64_t k = static_cast<std::int64_t>(team.league_rank()) * rows_a_team + team.team_rank();
-      if (k >= count) return;
-      const Transition t = gather_row.walk(k);
-      const float *before = gather_row.features_before(t), *after = gather_row.features_after(t);
-      float *s = gather_row.state(k), *next = gather_row.state(count + k);
-      Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, gather_row.columns), [&](int j) {
-        s[j] = before[j];
-        next[j] = after[j];
-      });
-      Kokkos::single(Kokkos::PerThread(team), [&] { gather_row.numbers(k, t); });
-    });
+    Kokkos::parallel_for(
+        "vulpes::sample::gather", policy, KOKKOS_LAMBDA(const Member& team) {
+          const std::int64_t k = static_cast<std::int64_t>(team.league_rank()) * rows_a_team + team.team_rank();
+          if (k >= count) return;
+          const Transition t = gather_row.walk(k);
+          const float *before = gather_row.features_before(t), *after = gather_row.features_after(t);
+          float *s = gather_row.state(k), *next = gather_row.state(count + k);
+          Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, gather_row.columns), [&](int j) {
+            s[j] = before[j];
+            next[j] = after[j];
+          });
+          Kokkos::single(Kokkos::PerThread(team), [&] { gather_row.numbers(k, t); });
+        });
   }
 }
 
 template <class Space>
-void update_priorities(const Space& space, const ReplayRing<Space>& ring, const PriorityRules& rules, const float* deltas,
-                       const std::uint32_t* skip, const Draws<Space>& draws,
+void update_priorities(const Space& space, const ReplayRing<Space>& ring, const PriorityRules& rules,
+                       const float* deltas, const std::uint32_t* skip, const Draws<Space>& draws,
                        const Kokkos::View<PriorityCounts, MemoryOf<Space>>& counts) {
   const RingView view = ring.view;
   const TreeView tree = ring.tree.view;
@@ -208,13 +211,14 @@ void update_priorities(const Space& space, const ReplayRing<Space>& ring, const 
   write_proposed<Space>(space, ring.tree, draws.targets, draws.units, skip);
 }
 
-#define INSTANTIATE(S)                                                                                                   \
-  template struct Draws<S>;                                                                                              \
-  template void draw<S>(const S&, const ReplayRing<S>&, RandomKey, const std::uint64_t*, const Draws<S>&);              \
-  template void gather<S>(const S&, const ReplayRing<S>&, const MarketTable<S>&, const GatherRules&, const std::uint64_t*, \
-                          const Draws<S>&, const Batch<S>&);                                                            \
-  template void update_priorities<S>(const S&, const ReplayRing<S>&, const PriorityRules&, const float*,                \
-                                     const std::uint32_t*, const Draws<S>&, const Kokkos::View<PriorityCounts, MemoryOf<S>>&);
+#define INSTANTIATE(S)                                                                                     \
+  template struct Draws<S>;                                                                                \
+  template void draw<S>(const S&, const ReplayRing<S>&, RandomKey, const std::uint64_t*, const Draws<S>&); \
+  template void gather<S>(const S&, const ReplayRing<S>&, const MarketTable<S>&, const GatherRules&,       \
+                          const std::uint64_t*, const Draws<S>&, const Batch<S>&);                         \
+  template void update_priorities<S>(const S&, const ReplayRing<S>&, const PriorityRules&, const float*,   \
+                                     const std::uint32_t*, const Draws<S>&,                                \
+                                     const Kokkos::View<PriorityCounts, MemoryOf<S>>&);
 VULPES_FOR_EACH_SPACE(INSTANTIATE)
 #undef INSTANTIATE
 

@@ -24,19 +24,20 @@ struct Draws {
   Draws(const Space& space, int batch);
 };
 
-/// Draws B rows, one from each of B equal parts of the total priority. One launch. From an empty tree: row 0 with leaf 0,
-/// to which `gather` gives weight 0 and `update_priorities` no priority.
+/// Draws B rows, one from each of B equal parts of the total priority. One launch. From an empty tree: row 0 with leaf
+/// 0, to which `gather` gives weight 0 and `update_priorities` no priority.
 template <class Space>
-void draw(const Space& space, const ReplayRing<Space>& ring, RandomKey key, const std::uint64_t* iteration, const Draws<Space>& draws);
+void draw(const Space& space, const ReplayRing<Space>& ring, RandomKey key, const std::uint64_t* iteration,
+          const Draws<Space>& draws);
 
 /// The transitions of a batch.
 template <class Space>
 struct Batch {
-  MatrixRef<float, Space> states;       ///< [2B, S]: s, then s'
+  MatrixRef<float, Space> states;          ///< [2B, S]: s, then s'
   MatrixRef<std::uint8_t, Space> actions;  ///< [D, B]
-  VectorRef<float, Space> rewards;      ///< n-step R
-  VectorRef<float, Space> discounts;    ///< gamma^k, 0 after a terminal
-  VectorRef<float, Space> weights;      ///< importance weights
+  VectorRef<float, Space> rewards;         ///< n-step R
+  VectorRef<float, Space> discounts;       ///< gamma^k, 0 after a terminal
+  VectorRef<float, Space> weights;         ///< importance weights
 };
 
 struct GatherRules {
@@ -49,8 +50,9 @@ struct GatherRules {
 
 /// Fills the batch from the drawn rows. One launch; also resets the other parity's smallest leaf.
 template <class Space>
-void gather(const Space& space, const ReplayRing<Space>& ring, const MarketTable<Space>& table, const GatherRules& rules,
-            const std::uint64_t* iteration, const Draws<Space>& draws, const Batch<Space>& batch);
+void gather(const Space& space, const ReplayRing<Space>& ring, const MarketTable<Space>& table,
+            const GatherRules& rules, const std::uint64_t* iteration, const Draws<Space>& draws,
+            const Batch<Space>& batch);
 
 struct PriorityRules {
   double alpha = 0.5, epsilon = 1e-3;
@@ -61,11 +63,11 @@ struct PriorityCounts {
   std::uint64_t saturated = 0, rejected = 0, dropped = 0;
 };
 
-/// New priorities of the drawn rows from their deltas [B]: a NaN or negative delta is rejected and counted, a row that was
-/// overwritten since the draw is dropped and counted. Two launches. A no-op when `*skip` is not 0.
+/// New priorities of the drawn rows from their deltas [B]: a NaN or negative delta is rejected and counted, a row that
+/// was overwritten since the draw is dropped and counted. Two launches. A no-op when `*skip` is not 0.
 template <class Space>
-void update_priorities(const Space& space, const ReplayRing<Space>& ring, const PriorityRules& rules, const float* deltas,
-                       const std::uint32_t* skip, const Draws<Space>& draws,
+void update_priorities(const Space& space, const ReplayRing<Space>& ring, const PriorityRules& rules,
+                       const float* deltas, const std::uint32_t* skip, const Draws<Space>& draws,
                        const Kokkos::View<PriorityCounts, MemoryOf<Space>>& counts);
 
 }  // namespace vulpes::kernels

@@ -6,11 +6,12 @@
 namespace vulpes::kernels {
 namespace {
 
-/// Writes the leaves of a chunk of a batch. The deltas of the 32 nodes below the root are summed in the chunk first: every
-/// row of the batch changes one of them and the root.
+/// Writes the leaves of a chunk of a batch. The deltas of the 32 nodes below the root are summed in the chunk first:
+/// every row of the batch changes one of them and the root.
 struct ChunkWriter {
   template <class Space>
-  using Scratch = Kokkos::View<std::uint64_t*, typename Space::scratch_memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+  using Scratch =
+      Kokkos::View<std::uint64_t*, typename Space::scratch_memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
   static constexpr int chunk = 128;
   TreeView tree;
   const std::uint32_t *rows, *units, *skip;
@@ -30,7 +31,9 @@ struct ChunkWriter {
   KOKKOS_INLINE_FUNCTION void flush_root(std::uint64_t delta) const {
     if (delta != 0 && tree.levels > 1) Kokkos::atomic_add(tree.sums[tree.levels - 1], delta);
   }
-  KOKKOS_INLINE_FUNCTION std::int64_t end(std::int64_t c) const { return (c + 1) * chunk < count ? (c + 1) * chunk : count; }
+  KOKKOS_INLINE_FUNCTION std::int64_t end(std::int64_t c) const {
+    return (c + 1) * chunk < count ? (c + 1) * chunk : count;
+  }
 
   void serial(std::int64_t c) const {
     if (skip && *skip) return;
@@ -79,7 +82,8 @@ SegmentTree<Space>::SegmentTree(const Space& space, std::uint32_t rows) : capaci
     // Whole nodes of the level above, so that a search may read all children.
     total += (nodes + tree_fan_out - 1) / tree_fan_out * tree_fan_out;
   } while (nodes > 1);
-  leaves = allocate_zeroed<Vector<std::uint32_t, Space>>(space, "vulpes::segment_tree::leaves", sizes[0] * tree_fan_out);
+  leaves =
+      allocate_zeroed<Vector<std::uint32_t, Space>>(space, "vulpes::segment_tree::leaves", sizes[0] * tree_fan_out);
   sums = allocate_zeroed<Vector<std::uint64_t, Space>>(space, "vulpes::segment_tree::sums", total);
   writer = allocate_zeroed<Vector<std::uint32_t, Space>>(space, "vulpes::segment_tree::writer", rows);
   view.leaves = leaves.data();
@@ -99,7 +103,8 @@ void update(const Space& space, const SegmentTree<Space>& tree, const VectorRef<
   const TreeView view = tree.view;
   const std::uint32_t* row_of = rows.data();
   Kokkos::parallel_for(
-      "vulpes::segment_tree::propose", range(space, static_cast<std::int64_t>(rows.extent(0))), KOKKOS_LAMBDA(std::int64_t k) {
+      "vulpes::segment_tree::propose", range(space, static_cast<std::int64_t>(rows.extent(0))),
+      KOKKOS_LAMBDA(std::int64_t k) {
         if ((skip && *skip) || row_of[k] == no_row) return;
         view.propose(row_of[k], k);
       });
@@ -107,18 +112,21 @@ void update(const Space& space, const SegmentTree<Space>& tree, const VectorRef<
 }
 
 template <class Space>
-void write_proposed(const Space& space, const SegmentTree<Space>& tree, const VectorRef<const std::uint32_t, Space>& rows,
+void write_proposed(const Space& space, const SegmentTree<Space>& tree,
+                    const VectorRef<const std::uint32_t, Space>& rows,
                     const VectorRef<const std::uint32_t, Space>& units, const std::uint32_t* skip) {
   const auto count = static_cast<std::int64_t>(rows.extent(0));
   const ChunkWriter writer{tree.view, rows.data(), units.data(), skip, count};
   const std::int64_t chunks = (count + ChunkWriter::chunk - 1) / ChunkWriter::chunk;
   if constexpr (is_host_space<Space>) {
-    Kokkos::parallel_for("vulpes::segment_tree::update", range(space, chunks), [=](std::int64_t c) { writer.serial(c); });
+    Kokkos::parallel_for("vulpes::segment_tree::update", range(space, chunks),
+                         [=](std::int64_t c) { writer.serial(c); });
   } else {
     auto policy = teams(space, static_cast<int>(chunks), ChunkWriter::chunk);
     policy.set_scratch_size(0, Kokkos::PerTeam(ChunkWriter::Scratch<Space>::shmem_size(tree_fan_out + 1)));
     using Member = typename Kokkos::TeamPolicy<Space>::member_type;
-    Kokkos::parallel_for("vulpes::segment_tree::update", policy, KOKKOS_LAMBDA(const Member& team) { writer.team(team); });
+    Kokkos::parallel_for(
+        "vulpes::segment_tree::update", policy, KOKKOS_LAMBDA(const Member& team) { writer.team(team); });
   }
 }
 
@@ -140,12 +148,13 @@ void rebuild(const Space& space, const SegmentTree<Space>& tree) {
 }
 
 template <class Space>
-void largest_leaf(const Space& space, const SegmentTree<Space>& tree, const Kokkos::View<std::uint32_t, MemoryOf<Space>>& largest) {
+void largest_leaf(const Space& space, const SegmentTree<Space>& tree,
+                  const Kokkos::View<std::uint32_t, MemoryOf<Space>>& largest) {
   const std::uint32_t* leaves = tree.leaves.data();
   const auto nodes = static_cast<std::int64_t>(tree.leaves.extent(0)) / tree_fan_out;
   Kokkos::parallel_reduce(
       "vulpes::segment_tree::largest_leaf", range(space, nodes),
-      KOKKOS_LAMBDA(std::int64_t n, std::uint32_t& m) {
+      KOKKOS_LAMBDA(std::int64_t n, std::uint32_t & m) {
         std::uint32_t most = 0;
         for (int c = 0; c < tree_fan_out; ++c) {
           const std::uint32_t leaf = leaves[n * tree_fan_out + c];
@@ -156,13 +165,13 @@ void largest_leaf(const Space& space, const SegmentTree<Space>& tree, const Kokk
       Kokkos::Max<std::uint32_t, MemoryOf<Space>>(largest));
 }
 
-#define INSTANTIATE(S)                                                                                              \
-  template struct SegmentTree<S>;                                                                                   \
-  template void update<S>(const S&, const SegmentTree<S>&, const VectorRef<const std::uint32_t, S>&,               \
-                          const VectorRef<const std::uint32_t, S>&, const std::uint32_t*);                         \
-  template void write_proposed<S>(const S&, const SegmentTree<S>&, const VectorRef<const std::uint32_t, S>&,       \
-                                  const VectorRef<const std::uint32_t, S>&, const std::uint32_t*);                 \
-  template void rebuild<S>(const S&, const SegmentTree<S>&);                                                        \
+#define INSTANTIATE(S)                                                                                       \
+  template struct SegmentTree<S>;                                                                            \
+  template void update<S>(const S&, const SegmentTree<S>&, const VectorRef<const std::uint32_t, S>&,         \
+                          const VectorRef<const std::uint32_t, S>&, const std::uint32_t*);                   \
+  template void write_proposed<S>(const S&, const SegmentTree<S>&, const VectorRef<const std::uint32_t, S>&, \
+                                  const VectorRef<const std::uint32_t, S>&, const std::uint32_t*);           \
+  template void rebuild<S>(const S&, const SegmentTree<S>&);                                                 \
   template void largest_leaf<S>(const S&, const SegmentTree<S>&, const Kokkos::View<std::uint32_t, MemoryOf<S>>&);
 VULPES_FOR_EACH_SPACE(INSTANTIATE)
 #undef INSTANTIATE

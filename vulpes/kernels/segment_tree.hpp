@@ -1,8 +1,8 @@
 // Segment tree over priorities: 32-bit fixed-point leaves, 64-bit sums, fan-out 32.
 //
-// Sums change by integer deltas, added from leaf to root with atomics: commutative, associative and exact, so there is no
-// race and no drift, and the result does not depend on any order. A row that a batch names twice is written once, by the
-// last position of the batch that names it.
+// Sums change by integer deltas, added from leaf to root with atomics: commutative, associative and exact, so there is
+// no race and no drift, and the result does not depend on any order. A row that a batch names twice is written once, by
+// the last position of the batch that names it.
 #pragma once
 
 #include "vulpes/core/spaces.hpp"
@@ -42,11 +42,12 @@ struct TreeView {
   }
   /// The level whose nodes, 32 at most, have the root as parent (or are the root).
   KOKKOS_INLINE_FUNCTION int top_level() const { return levels > 1 ? levels - 2 : 0; }
-  /// Adds `delta` to the sums above leaf `row` and below the top level, and returns the node there; any number of threads at
-  /// once.
+  /// Adds `delta` to the sums above leaf `row` and below the top level, and returns the node there; any number of
+  /// threads at once.
   KOKKOS_INLINE_FUNCTION std::uint32_t add_below_top(std::uint32_t row, std::uint64_t delta) const {
     std::uint32_t node = row / tree_fan_out;
-    for (int level = 0; level < top_level(); ++level, node /= tree_fan_out) Kokkos::atomic_add(&sums[level][node], delta);
+    for (int level = 0; level < top_level(); ++level, node /= tree_fan_out)
+      Kokkos::atomic_add(&sums[level][node], delta);
     return node;
   }
   KOKKOS_INLINE_FUNCTION void set(std::uint32_t row, std::uint32_t units) const {
@@ -93,7 +94,8 @@ void update(const Space& space, const SegmentTree<Space>& tree, const VectorRef<
 
 /// The second launch of `update`, for a kernel that has called `propose` for each of `rows` itself.
 template <class Space>
-void write_proposed(const Space& space, const SegmentTree<Space>& tree, const VectorRef<const std::uint32_t, Space>& rows,
+void write_proposed(const Space& space, const SegmentTree<Space>& tree,
+                    const VectorRef<const std::uint32_t, Space>& rows,
                     const VectorRef<const std::uint32_t, Space>& units, const std::uint32_t* skip);
 
 /// Recomputes all sums from the leaves (after a checkpoint was loaded), one launch a level.
@@ -102,6 +104,7 @@ void rebuild(const Space& space, const SegmentTree<Space>& tree);
 
 /// The largest leaf into `largest` (device memory).
 template <class Space>
-void largest_leaf(const Space& space, const SegmentTree<Space>& tree, const Kokkos::View<std::uint32_t, MemoryOf<Space>>& largest);
+void largest_leaf(const Space& space, const SegmentTree<Space>& tree,
+                  const Kokkos::View<std::uint32_t, MemoryOf<Space>>& largest);
 
 }  // namespace vulpes::kernels

@@ -68,13 +68,15 @@ void right_product(const Space& space, const SpectralNorm<Space>& n, float* para
       KOKKOS_LAMBDA(const typename Kokkos::TeamPolicy<Space>::member_type& team) {
         const SpectralStrip s = strips[team.league_rank()];
         const float* ts = t + s.v;
-        const float sigma = Kokkos::sqrt(team_sum<float>(team, s.columns, [&](std::int64_t j) { return ts[j] * ts[j]; }));
+        const float sigma =
+            Kokkos::sqrt(team_sum<float>(team, s.columns, [&](std::int64_t j) { return ts[j] * ts[j]; }));
         const float inverse = sigma > 0.0f ? 1.0f / sigma : 0.0f;
         const float scale = project ? spectral_scale(sigma, s.bound) : 1.0f;
         if (s.begin == 0) {
           Kokkos::single(Kokkos::PerTeam(team), [&] { sigmas[s.matrix] = sigma; });
           if (sigma > 0.0f) {
-            Kokkos::parallel_for(Kokkos::TeamThreadRange(team, s.columns), [&](std::uint32_t j) { v[s.v + j] = ts[j] * inverse; });
+            Kokkos::parallel_for(Kokkos::TeamThreadRange(team, s.columns),
+                                 [&](std::uint32_t j) { v[s.v + j] = ts[j] * inverse; });
           }
         }
         if (sigma > 0.0f) {
@@ -100,8 +102,14 @@ SpectralNorm<Space>::SpectralNorm(const Space& space, const Network& network, do
     if (!w.is_weight) continue;
     const double bound = w.name.rfind("output.", 0) == 0 ? output : trunk;
     if (bound <= 0) continue;
-    SpectralStrip strip{static_cast<std::uint32_t>(w.offset), static_cast<std::uint32_t>(w.rows),
-                        static_cast<std::uint32_t>(w.columns), 0, 0, left, right, static_cast<std::uint32_t>(names.size()),
+    SpectralStrip strip{static_cast<std::uint32_t>(w.offset),
+                        static_cast<std::uint32_t>(w.rows),
+                        static_cast<std::uint32_t>(w.columns),
+                        0,
+                        0,
+                        left,
+                        right,
+                        static_cast<std::uint32_t>(names.size()),
                         static_cast<float>(bound)};
     for (int begin = 0; begin < w.columns; begin += columns_a_strip) {
       strip.begin = begin;
@@ -165,7 +173,7 @@ void spectral_norm(const Space& space, const SpectralNorm<Space>& norm, const Ve
   right_product(space, norm, parameters.data(), true);
 }
 
-#define INSTANTIATE(S)            \
+#define INSTANTIATE(S)             \
   template struct SpectralNorm<S>; \
   template void spectral_norm<S>(const S&, const SpectralNorm<S>&, const Vector<float, S>&);
 VULPES_FOR_EACH_SPACE(INSTANTIATE)

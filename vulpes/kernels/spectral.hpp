@@ -19,10 +19,10 @@ struct SpectralStrip {
 template <class Space>
 struct SpectralNorm {
   Vector<SpectralStrip, Space> column_strips, row_strips;
-  Vector<float, Space> u;      ///< left vectors, not normalised
-  Vector<float, Space> v;      ///< right vectors, normalised
-  Vector<float, Space> t;      ///< W' u
-  Vector<float, Space> sigma;  ///< by matrix, of the last projection, before scaling
+  Vector<float, Space> u;          ///< left vectors, not normalised
+  Vector<float, Space> v;          ///< right vectors, normalised
+  Vector<float, Space> t;          ///< W' u
+  Vector<float, Space> sigma;      ///< by matrix, of the last projection, before scaling
   std::vector<std::string> names;  ///< of the matrices
   bool enabled() const { return column_strips.extent(0) > 0; }
 

@@ -18,7 +18,8 @@ struct StateVector {
     return {table.bars.data(), table.features.data(), table.feature_columns, shape.state, static_cast<int>(window)};
   }
 
-  KOKKOS_INLINE_FUNCTION void write(const market::Account& account, std::uint32_t bar, float goal_gap, float* state) const {
+  KOKKOS_INLINE_FUNCTION void write(const market::Account& account, std::uint32_t bar, float goal_gap,
+                                    float* state) const {
     const float* from = features + static_cast<std::int64_t>(bar) * feature_columns;
     for (int j = 0; j < feature_columns; ++j) state[j] = from[j];
     const double close = bars[bar].close;

@@ -28,8 +28,8 @@ Dataset synthetic_paths(const io::Config& config) {
   const auto add = [&](std::int64_t bars) {
     const std::size_t begin = data.bars.size() + static_cast<std::size_t>(s.run_in);
     std::vector<double> component;
-    market::append_segment(data.bars,
-                           market::generate_synthetic(s, key, path++, static_cast<std::size_t>(s.run_in + bars), &component));
+    market::append_segment(
+        data.bars, market::generate_synthetic(s, key, path++, static_cast<std::size_t>(s.run_in + bars), &component));
     data.component.insert(data.component.end(), component.begin(), component.end());
     return Range{begin, data.bars.size()};
   };
@@ -66,15 +66,16 @@ Dataset load_dataset(const io::Config& config) {
   } else {
     const io::SyntheticConfig& s = config.synthetic;
     const auto bars = static_cast<std::size_t>(s.run_in + s.train_bars + s.validation_bars + s.test_bars);
-    data.bars = market::generate_synthetic(s, {static_cast<std::uint32_t>(config.run.seed), 0}, 0, bars, &data.component);
+    data.bars =
+        market::generate_synthetic(s, {static_cast<std::uint32_t>(config.run.seed), 0}, 0, bars, &data.component);
     data.source = "synthetic market, seed " + std::to_string(config.run.seed);
     derive(data, config);
   }
   data.synthetic = !from_file;
   if (data.folds.empty()) {
     const auto n_step = static_cast<std::size_t>(config.agent.n_step);
-    for (const Fold& f : make_folds(data.bars.size(), config.folds, static_cast<std::size_t>(data.features.warm_up), n_step,
-                                    static_cast<std::size_t>(config.collect.window))) {
+    for (const Fold& f : make_folds(data.bars.size(), config.folds, static_cast<std::size_t>(data.features.warm_up),
+                                    n_step, static_cast<std::size_t>(config.collect.window))) {
       data.folds.push_back({f.number, f.train, f.validation, {f.test}});
     }
   }
@@ -96,8 +97,9 @@ std::vector<kernels::StartInterval> start_intervals(const Dataset& data, Range r
     }
     first = end;
   }
-  throw_if<InputError>(starts.empty(), data.source + ": no bar of the training range [" + std::to_string(range.begin) + ", " +
-                                           std::to_string(range.end) + ") can start an episode: every gap begins a segment whose first " +
+  throw_if<InputError>(starts.empty(), data.source + ": no bar of the training range [" + std::to_string(range.begin) +
+                                           ", " + std::to_string(range.end) +
+                                           ") can start an episode: every gap begins a segment whose first " +
                                            std::to_string(data.features.warm_up) + " bars warm the features up");
   return starts;
 }

@@ -17,11 +17,11 @@ struct Dataset {
   market::Bars bars;
   market::FeatureSet features;
   std::vector<market::Bar> account_bars;
-  std::vector<double> component;     ///< synthetic market only: the hidden component, for the full-information optimum
+  std::vector<double> component;  ///< synthetic market only: the hidden component, for the full-information optimum
   double bars_a_year = 0;
   bool synthetic = false;
   std::string source;
-  std::vector<std::string> notes;    ///< for the log: gaps, warnings
+  std::vector<std::string> notes;  ///< for the log: gaps, warnings
 
   /// Ranges of each fold; test ranges may be several (independent paths).
   struct FoldRanges {
@@ -32,7 +32,8 @@ struct Dataset {
   std::vector<FoldRanges> folds;
 };
 
-/// Reads data.file, or generates the synthetic market when it is empty. Throws InputError for bad data, or for too little.
+/// Reads data.file, or generates the synthetic market when it is empty. Throws InputError for bad data, or for too
+/// little.
 Dataset load_dataset(const io::Config& config);
 
 /// The bars of a file as a Dataset without folds: for evaluation and for `vulpes data`.

@@ -8,12 +8,12 @@
 
 namespace vulpes::trainer {
 
-/// Calls `f(Space())` for the back end called `name` ("default": the first of CUDA, OpenMP, Serial that is built in) and
-/// returns its result. Throws InputError for a back end that this build lacks.
+/// Calls `f(Space())` for the back end called `name` ("default": the first of CUDA, OpenMP, Serial that is built in)
+/// and returns its result. Throws InputError for a back end that this build lacks.
 template <class F>
 auto on_device(const std::string& name, const F& f) {
   if (name == "default") return f(DefaultSpace());
-#define VULPES_CASE(S)                                                    \
+#define VULPES_CASE(S) \
   if (lower_case(S::name()) == name) return f(S());
   const auto lower_case = [](std::string text) {
     for (char& c : text) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);

@@ -39,11 +39,13 @@ std::vector<float> to_host(const Vector<float, Space>& v) {
 }
 
 template <class Space>
-void write_flat(io::H5Writer& file, const std::string& group, const ParameterLayout& layout, const Vector<float, Space>& v) {
+void write_flat(io::H5Writer& file, const std::string& group, const ParameterLayout& layout,
+                const Vector<float, Space>& v) {
   agent::write_tensors(file, group, layout, to_host<Space>(v).data());
 }
 template <class Space>
-void read_flat(const io::H5Reader& file, const std::string& group, const ParameterLayout& layout, const Vector<float, Space>& v) {
+void read_flat(const io::H5Reader& file, const std::string& group, const ParameterLayout& layout,
+               const Vector<float, Space>& v) {
   const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), v);
   agent::read_tensors(file, group, layout, host.data());
   Kokkos::deep_copy(v, host);
@@ -99,27 +101,36 @@ std::size_t estimate_checkpoint(const io::Config& c, int feature_columns) {
   const kernels::Network network(agent::network_shape(c.network, feature_columns));
   const auto envs = static_cast<std::size_t>(c.collect.envs);
   const std::size_t rows = (static_cast<std::size_t>(c.replay.rows) + envs - 1) / envs * envs;
-  return 5 * 4 * network.layout.parameter_count() + rows * (sizeof(kernels::ReplayRow) + 4) + envs * sizeof(kernels::Environment);
+  return 5 * 4 * network.layout.parameter_count() + rows * (sizeof(kernels::ReplayRow) + 4) +
+         envs * sizeof(kernels::Environment);
 }
 
 template <class Space>
 FoldTrainer<Space>::FoldTrainer(const io::Config& config, const Dataset& data, const Dataset::FoldRanges& fold)
-    : config_(config), data_(data), fold_(fold), key_{static_cast<std::uint32_t>(config.run.seed), static_cast<std::uint32_t>(fold.number)} {
+    : config_(config),
+      data_(data),
+      fold_(fold),
+      key_{static_cast<std::uint32_t>(config.run.seed), static_cast<std::uint32_t>(fold.number)} {
   std::vector<std::string> warnings;
-  normaliser_ = market::Normaliser::fit(data.features, fold.train.begin, fold.train.end, config.features.clip, &warnings);
+  normaliser_ =
+      market::Normaliser::fit(data.features, fold.train.begin, fold.train.end, config.features.clip, &warnings);
   for (const std::string& w : warnings) io::log()->warn("fold {}: {}", fold.number, w);
   const int columns = data.features.columns;
-  table_ = kernels::MarketTable<Space>(space_, data.account_bars, normaliser_.apply(data.features), columns, data.bars.segment);
+  table_ = kernels::MarketTable<Space>(space_, data.account_bars, normaliser_.apply(data.features), columns,
+                                       data.bars.segment);
   validation_walks_ = walks_of(data, fold.validation, static_cast<std::size_t>(config.collect.window));
-  throw_if<InputError>(validation_walks_.empty(), data.source + ": fold " + std::to_string(fold.number) + ": no usable validation bar");
+  throw_if<InputError>(validation_walks_.empty(),
+                       data.source + ": fold " + std::to_string(fold.number) + ": no usable validation bar");
 
   const kernels::NetworkShape shape = agent::network_shape(config.network, columns);
-  learner_.emplace(space_, shape, agent::initial_parameters(kernels::Network(shape), key_), config.optimiser.spectral_trunk,
-                   config.optimiser.spectral_output);
+  learner_.emplace(space_, shape, agent::initial_parameters(kernels::Network(shape), key_),
+                   config.optimiser.spectral_trunk, config.optimiser.spectral_output);
   buffers_ = StepBuffers<Space>(space_, shape, static_cast<int>(config.train.batch), record_rows(config));
   const int envs = static_cast<int>(config.collect.envs);
-  replay_.ring = kernels::ReplayRing<Space>(space_, config.replay.rows, envs, static_cast<int>(config.agent.n_step) + 1);
-  replay_.counts = allocate_zeroed<Kokkos::View<kernels::PriorityCounts, MemoryOf<Space>>>(space_, "vulpes::replay::counts");
+  replay_.ring =
+      kernels::ReplayRing<Space>(space_, config.replay.rows, envs, static_cast<int>(config.agent.n_step) + 1);
+  replay_.counts =
+      allocate_zeroed<Kokkos::View<kernels::PriorityCounts, MemoryOf<Space>>>(space_, "vulpes::replay::counts");
   collect_buffers_ = kernels::CollectBuffers<Space>(space_, shape, envs);
 
   const auto starts = start_intervals(data, fold.train, static_cast<std::size_t>(config.agent.n_step));
@@ -154,16 +165,17 @@ void FoldTrainer<Space>::prepare_rules(double vmin, double vmax, double reward_s
   reward_scale_ = reward_scale;
   rules_ = make_step_rules(config_, key_, vmin, vmax, reward_scale);
   collect_arguments_.support = rules_.support;
-  collect_arguments_.epsilon = Schedule::linear(config_.collect.epsilon_start, config_.collect.epsilon_end,
-                                                static_cast<std::int64_t>(config_.collect.epsilon_fraction * config_.train.steps));
+  collect_arguments_.epsilon =
+      Schedule::linear(config_.collect.epsilon_start, config_.collect.epsilon_end,
+                       static_cast<std::int64_t>(config_.collect.epsilon_fraction * config_.train.steps));
 }
 
 template <class Space>
 void FoldTrainer<Space>::collect(std::int64_t bar_steps) {
   kernels::refresh_new_priority(space_, replay_.ring);
   for (std::int64_t i = 0; i < bar_steps; ++i) {
-    kernels::forward<Space, float>(space_, learner_->network, learner_->buffers.parameters.data(), collect_buffers_.activations,
-                                   collect_buffers_.activations.rows);
+    kernels::forward<Space, float>(space_, learner_->network, learner_->buffers.parameters.data(),
+                                   collect_buffers_.activations, collect_buffers_.activations.rows);
     kernels::act(space_, collect_arguments_, collect_buffers_, replay_.ring);
     kernels::close_windows(space_, replay_.ring, rules_.gather.n_step);
   }
@@ -186,14 +198,16 @@ void FoldTrainer<Space>::prefill() {
   if (vmin == 0 && vmax == 0) {
     // Spread of a bar's growth at full exposure, from what the random accounts lived through.
     const auto rows = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), replay_.ring.rows);
-    const std::size_t count = static_cast<std::size_t>(std::min(progress_.bar_steps, static_cast<std::int64_t>(rows.extent(0))));
+    const std::size_t count =
+        static_cast<std::size_t>(std::min(progress_.bar_steps, static_cast<std::int64_t>(rows.extent(0))));
     double growth = 0, exposure = 0;
     for (std::size_t i = 0; i < count; ++i) {
       const double g = rows(i).after.log_growth - rows(i).before.log_growth;
       growth += g * g;
       exposure += static_cast<double>(rows(i).after.exposure) * rows(i).after.exposure;
     }
-    throw_if<InputError>(!(exposure > 0) || !(growth > 0), "support rule: random play never held a position; set agent.vmin and agent.vmax");
+    throw_if<InputError>(!(exposure > 0) || !(growth > 0),
+                         "support rule: random play never held a position; set agent.vmin and agent.vmax");
     const SupportEnds ends = support_rule(reward_scale_ * std::sqrt(growth / exposure), config_.agent.gamma);
     vmin = ends.vmin;
     vmax = ends.vmax;
@@ -206,8 +220,10 @@ void FoldTrainer<Space>::prefill() {
 template <class Space>
 double FoldTrainer<Space>::validate(std::vector<evaluator::WalkResult>* results) const {
   const bool averaged = config_.train.evaluate_with == "target";
-  const evaluator::Actor<Space> actor{learner_->network, rules_.support, averaged ? learner_->buffers.target : learner_->buffers.parameters};
-  *results = evaluator::backtest(space_, actor, table_, collect_arguments_.rules, collect_arguments_.window, validation_walks_);
+  const evaluator::Actor<Space> actor{learner_->network, rules_.support,
+                                      averaged ? learner_->buffers.target : learner_->buffers.parameters};
+  *results = evaluator::backtest(space_, actor, table_, collect_arguments_.rules, collect_arguments_.window,
+                                 validation_walks_);
   return evaluator::mean_growth(*results);
 }
 
@@ -256,7 +272,9 @@ std::optional<io::Record> FoldTrainer<Space>::run_epoch(const std::function<bool
     clipped_steps += record(kernels::clip_out) < 1 ? 1 : 0;
     for (int k = 0; k < kernels::skip_out; ++k) sums[k] += record(k);
   }
-  const auto mean = [&](int k) { return used ? std::optional<double>(sums[k] / static_cast<double>(used)) : std::nullopt; };
+  const auto mean = [&](int k) {
+    return used ? std::optional<double>(sums[k] / static_cast<double>(used)) : std::nullopt;
+  };
   double turnover = 0, exposure = 0, bars = 0;
   for (const evaluator::WalkResult& r : results) {
     for (const kernels::BacktestRecord& b : r.records) {
@@ -268,39 +286,42 @@ std::optional<io::Record> FoldTrainer<Space>::run_epoch(const std::function<bool
   const std::int64_t step = progress_.steps;
   const double clipped_mass = mean(kernels::clipped_out).value_or(0);
   if (clipped_mass > 0.05) {
-    io::log()->warn("fold {}, step {}: {:.1f} % of the target mass was clipped at the support's ends; widen agent.vmin and agent.vmax",
-                    fold_.number, step, 100 * clipped_mass);
+    io::log()->warn(
+        "fold {}, step {}: {:.1f} % of the target mass was clipped at the support's ends; widen agent.vmin and "
+        "agent.vmax",
+        fold_.number, step, 100 * clipped_mass);
   }
-  return io::Record{{"fold", fold_.number},
-          {"epoch", static_cast<double>(progress_.epoch)},
-          {"step", static_cast<double>(step)},
-          {"bar_steps", static_cast<double>(progress_.bar_steps)},
-          {"loss", mean(kernels::loss_out)},
-          {"loss_c51", mean(kernels::c51_out)},
-          {"loss_mse", mean(kernels::mse_out)},
-          {"kl", mean(kernels::kl_out)},
-          {"delta", mean(kernels::delta_out)},
-          {"q_mean", mean(kernels::q_out)},
-          {"next_q_mean", mean(kernels::next_q_out)},
-          {"clipped_target_mass", mean(kernels::clipped_out)},
-          {"gradient_norm", mean(kernels::gradient_norm_out)},
-          {"clip_share", used ? std::optional<double>(clipped_steps / static_cast<double>(used)) : std::nullopt},
-          {"skipped_steps", sums[kernels::skip_out]},
-          {"learning_rate", rules_.optimiser.rate(step)},
-          {"epsilon", collect_arguments_.epsilon(step)},
-          {"beta", rules_.gather.beta(step)},
-          {"blend", rules_.blend(step)},
-          {"largest_priority", largest() / kernels::priority_one},
-          {"priority_saturations", static_cast<double>(counts().saturated)},
-          {"priority_rejections", static_cast<double>(counts().rejected)},
-          {"validation_growth_bp", 1e4 * score},
-          {"validation_turnover", bars > 0 ? std::optional<double>(turnover / bars) : std::nullopt},
-          {"validation_absolute_exposure", bars > 0 ? std::optional<double>(exposure / bars) : std::nullopt},
-          {"best", is_best() ? 1.0 : 0.0},
-          {"updates_accepted", static_cast<double>(state().adam_t)},
-          {"steps_per_second", static_cast<double>(step - resumed) / trained},
-          {"bar_steps_per_second", static_cast<double>(progress_.bar_steps - bars_before) / trained},
-          {"validation_seconds", validated}};
+  return io::Record{
+      {"fold", fold_.number},
+      {"epoch", static_cast<double>(progress_.epoch)},
+      {"step", static_cast<double>(step)},
+      {"bar_steps", static_cast<double>(progress_.bar_steps)},
+      {"loss", mean(kernels::loss_out)},
+      {"loss_c51", mean(kernels::c51_out)},
+      {"loss_mse", mean(kernels::mse_out)},
+      {"kl", mean(kernels::kl_out)},
+      {"delta", mean(kernels::delta_out)},
+      {"q_mean", mean(kernels::q_out)},
+      {"next_q_mean", mean(kernels::next_q_out)},
+      {"clipped_target_mass", mean(kernels::clipped_out)},
+      {"gradient_norm", mean(kernels::gradient_norm_out)},
+      {"clip_share", used ? std::optional<double>(clipped_steps / static_cast<double>(used)) : std::nullopt},
+      {"skipped_steps", sums[kernels::skip_out]},
+      {"learning_rate", rules_.optimiser.rate(step)},
+      {"epsilon", collect_arguments_.epsilon(step)},
+      {"beta", rules_.gather.beta(step)},
+      {"blend", rules_.blend(step)},
+      {"largest_priority", largest() / kernels::priority_one},
+      {"priority_saturations", static_cast<double>(counts().saturated)},
+      {"priority_rejections", static_cast<double>(counts().rejected)},
+      {"validation_growth_bp", 1e4 * score},
+      {"validation_turnover", bars > 0 ? std::optional<double>(turnover / bars) : std::nullopt},
+      {"validation_absolute_exposure", bars > 0 ? std::optional<double>(exposure / bars) : std::nullopt},
+      {"best", is_best() ? 1.0 : 0.0},
+      {"updates_accepted", static_cast<double>(state().adam_t)},
+      {"steps_per_second", static_cast<double>(step - resumed) / trained},
+      {"bar_steps_per_second", static_cast<double>(progress_.bar_steps - bars_before) / trained},
+      {"validation_seconds", validated}};
 }
 
 template <class Space>
@@ -313,7 +334,8 @@ agent::Policy FoldTrainer<Space>::policy() const {
   p.reward_scale = reward_scale_;
   p.feature_names = data_.features.names;
   p.normaliser = normaliser_;
-  p.parameters = to_host<Space>(config_.train.evaluate_with == "target" ? learner_->buffers.target : learner_->buffers.parameters);
+  p.parameters =
+      to_host<Space>(config_.train.evaluate_with == "target" ? learner_->buffers.target : learner_->buffers.parameters);
   p.step = progress_.steps;
   p.fold = fold_.number;
   p.score = progress_.best_score;
@@ -356,17 +378,21 @@ template <class Space>
 std::int64_t FoldTrainer<Space>::load(const std::string& path) {
   const io::H5Reader file(path);
   const agent::Policy p = agent::read_policy(file);
-  throw_if<RunError>(!file.has("training/state"), path + ": a policy without training state; it can be evaluated, not resumed");
+  throw_if<RunError>(!file.has("training/state"),
+                     path + ": a policy without training state; it can be evaluated, not resumed");
   const auto differing = io::difference(p.config, config_);
-  throw_if<InputError>(!differing.empty(), path + ": was trained with another " + (differing.empty() ? "" : differing.front()) +
+  throw_if<InputError>(!differing.empty(), path + ": was trained with another " +
+                                               (differing.empty() ? "" : differing.front()) +
                                                "; resume with the configuration of the run folder");
   throw_if<InputError>(p.shape != learner_->network.shape || p.feature_names != data_.features.names,
                        path + ": the data have other features than the run was started with");
-  throw_if<InputError>(p.normaliser.median != normaliser_.median || p.normaliser.scale != normaliser_.scale,
-                       path + ": the data of fold " + std::to_string(fold_.number) + " are not those the run was started with");
+  throw_if<InputError>(
+      p.normaliser.median != normaliser_.median || p.normaliser.scale != normaliser_.scale,
+      path + ": the data of fold " + std::to_string(fold_.number) + " are not those the run was started with");
   const std::string numerics = file.read_string("training/numerics");
   if (numerics != host_numerics_description()) {
-    io::log()->warn("the run used {}; this process uses {}: results will differ in the last bits", numerics, host_numerics_description());
+    io::log()->warn("the run used {}; this process uses {}: results will differ in the last bits", numerics,
+                    host_numerics_description());
   }
   prepare_rules(p.vmin, p.vmax, p.reward_scale);
   const ParameterLayout& layout = learner_->network.layout;

@@ -25,8 +25,8 @@ std::size_t estimate_checkpoint(const io::Config& config, int feature_columns);
 /// Counters of the epochs, on the host; part of a checkpoint.
 struct Progress {
   std::int64_t epoch = 0;
-  std::int64_t steps = 0;           ///< updates run
-  std::int64_t bar_steps = 0;       ///< of all accounts together
+  std::int64_t steps = 0;      ///< updates run
+  std::int64_t bar_steps = 0;  ///< of all accounts together
   std::int64_t epochs_without_gain = 0;
   std::int64_t best_step = 0;
   double best_score = 0;
@@ -41,8 +41,8 @@ class FoldTrainer {
 
   /// Fills the replay with random play and, from what it saw, sets reward scale and support. Not after `load`.
   void prefill();
-  /// Goes on to the end of the epoch (fewer steps in the last one), validates and returns the metrics' record; or nothing,
-  /// when `stop` became true on the way: then the state may be saved between two collections.
+  /// Goes on to the end of the epoch (fewer steps in the last one), validates and returns the metrics' record; or
+  /// nothing, when `stop` became true on the way: then the state may be saved between two collections.
   std::optional<io::Record> run_epoch(const std::function<bool()>& stop);
   bool finished() const { return progress_.finished; }
   const Progress& progress() const { return progress_; }

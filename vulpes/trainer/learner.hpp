@@ -19,18 +19,20 @@ struct Learner {
 
   /// Starts from `initial` (network.layout.size() floats): target equal to the parameters, moments zero, spectral
   /// vectors started.
-  Learner(const Space& space, const kernels::NetworkShape& shape, const std::vector<float>& initial, double spectral_trunk,
-          double spectral_output)
+  Learner(const Space& space, const kernels::NetworkShape& shape, const std::vector<float>& initial,
+          double spectral_trunk, double spectral_output)
       : network(shape), work(space, network.layout), spectral(space, network, spectral_trunk, spectral_output) {
-    const auto make = [&](const char* label) { return allocate_zeroed<Vector<float, Space>>(space, label, network.layout.size()); };
+    const auto make = [&](const char* label) {
+      return allocate_zeroed<Vector<float, Space>>(space, label, network.layout.size());
+    };
     buffers.parameters = make("vulpes::learner::parameters");
     buffers.target = make("vulpes::learner::target");
     buffers.gradient = make("vulpes::learner::gradient");
     buffers.first_moment = make("vulpes::learner::first_moment");
     buffers.second_moment = make("vulpes::learner::second_moment");
     state = allocate_zeroed<kernels::StepStateRef<Space>>(space, "vulpes::learner::state");
-    const Kokkos::View<const float*, Kokkos::LayoutRight, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>> host(
-        initial.data(), initial.size());
+    const Kokkos::View<const float*, Kokkos::LayoutRight, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>
+        host(initial.data(), initial.size());
     Kokkos::deep_copy(space, buffers.parameters, host);
     Kokkos::deep_copy(space, buffers.target, host);
     space.fence("vulpes::learner::start");

@@ -11,8 +11,9 @@ StepRules make_step_rules(const io::Config& c, RandomKey key, double vmin, doubl
   r.gather.n_step = static_cast<int>(c.agent.n_step);
   r.gather.window = static_cast<std::uint32_t>(c.collect.window);
   r.gather.beta = Schedule::linear(c.replay.beta, 1.0, c.train.steps);
-  r.optimiser.rate = Schedule::ramp_then_linear(c.optimiser.learning_rate, c.optimiser.learning_rate * c.optimiser.final_fraction,
-                                                c.optimiser.ramp_steps, c.train.steps);
+  r.optimiser.rate =
+      Schedule::ramp_then_linear(c.optimiser.learning_rate, c.optimiser.learning_rate * c.optimiser.final_fraction,
+                                 c.optimiser.ramp_steps, c.train.steps);
   r.optimiser.beta1 = c.optimiser.beta1;
   r.optimiser.beta2 = c.optimiser.beta2;
   r.optimiser.epsilon = c.optimiser.epsilon;
@@ -39,8 +40,8 @@ void learn(const Space& space, const StepRules& rules, const Learner<Space>& lea
 
   kernels::spectral_norm(space, learner.spectral, learner.buffers.parameters);
 
-  kernels::forward(space, network, online, b.online, 2 * b.batch);    // s and s'
-  kernels::forward(space, network, target, b.target_next, b.batch);   // s'
+  kernels::forward(space, network, online, b.online, 2 * b.batch);   // s and s'
+  kernels::forward(space, network, target, b.target_next, b.batch);  // s'
 
   kernels::LossArguments<float> loss;
   loss.shape = network.shape;
@@ -64,28 +65,30 @@ void learn(const Space& space, const StepRules& rules, const Learner<Space>& lea
   kernels::loss(space, loss, b.loss);
 
   const Block<float> gradient = kernels::block_of(b.loss.logit_gradient).columns_from(0, b.batch);
-  kernels::backward<Space, float>(space, network, online, b.online, gradient, b.backward, learner.buffers.gradient.data());
+  kernels::backward<Space, float>(space, network, online, b.online, gradient, b.backward,
+                                  learner.buffers.gradient.data());
 
   kernels::gradient_squares(space, learner.work, learner.buffers);
   kernels::optimise(space, learner.work, rules.optimiser, learner.buffers, learner.state);
 }
 
 template <class Space>
-void training_step(const Space& space, const StepRules& rules, const Learner<Space>& learner, const StepBuffers<Space>& b,
-                   const Replay<Space>& replay, const kernels::MarketTable<Space>& table) {
+void training_step(const Space& space, const StepRules& rules, const Learner<Space>& learner,
+                   const StepBuffers<Space>& b, const Replay<Space>& replay, const kernels::MarketTable<Space>& table) {
   kernels::StepState* state = learner.state.data();
   kernels::draw(space, replay.ring, rules.key, &state->iteration, b.draws);
   kernels::gather(space, replay.ring, table, rules.gather, &state->iteration, b.draws, b.transitions());
   learn(space, rules, learner, b);
-  kernels::update_priorities(space, replay.ring, rules.priority, kernels::columns(b.loss.rows_out).at(kernels::delta_out, 0),
-                             &state->skip, b.draws, replay.counts);
+  kernels::update_priorities(space, replay.ring, rules.priority,
+                             kernels::columns(b.loss.rows_out).at(kernels::delta_out, 0), &state->skip, b.draws,
+                             replay.counts);
   kernels::finish_step(space, b.loss, learner.state, b.records);
 }
 
-#define INSTANTIATE(S)                                                                                                 \
-  template void learn<S>(const S&, const StepRules&, const Learner<S>&, const StepBuffers<S>&);                        \
-  template void training_step<S>(const S&, const StepRules&, const Learner<S>&, const StepBuffers<S>&, const Replay<S>&, \
-                                 const kernels::MarketTable<S>&);
+#define INSTANTIATE(S)                                                                                 \
+  template void learn<S>(const S&, const StepRules&, const Learner<S>&, const StepBuffers<S>&);        \
+  template void training_step<S>(const S&, const StepRules&, const Learner<S>&, const StepBuffers<S>&, \
+                                 const Replay<S>&, const kernels::MarketTable<S>&);
 VULPES_FOR_EACH_SPACE(INSTANTIATE)
 #undef INSTANTIATE
 

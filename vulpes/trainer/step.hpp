@@ -30,11 +30,13 @@ struct Replay {
 
 /// Samples a batch from the replay, learns from it, writes its priorities back.
 template <class Space>
-void training_step(const Space& space, const StepRules& rules, const Learner<Space>& learner, const StepBuffers<Space>& buffers,
-                   const Replay<Space>& replay, const kernels::MarketTable<Space>& table);
+void training_step(const Space& space, const StepRules& rules, const Learner<Space>& learner,
+                   const StepBuffers<Space>& buffers, const Replay<Space>& replay,
+                   const kernels::MarketTable<Space>& table);
 
 /// The part of a step between sampling and priorities: learns from the batch in `buffers`.
 template <class Space>
-void learn(const Space& space, const StepRules& rules, const Learner<Space>& learner, const StepBuffers<Space>& buffers);
+void learn(const Space& space, const StepRules& rules, const Learner<Space>& learner,
+           const StepBuffers<Space>& buffers);
 
 }  // namespace vulpes::trainer

@@ -17,10 +17,10 @@ struct StepBuffers {
   kernels::Activations<Space, float> target_next;  ///< s'; its input is an alias of online's second half
   kernels::LossBuffers<Space, float> loss;
   kernels::BackwardBuffers<Space, float> backward;
-  kernels::Draws<Space> draws;                     ///< sampled rows
-  Matrix<std::uint8_t, Space> actions;             ///< [D, B]
+  kernels::Draws<Space> draws;          ///< sampled rows
+  Matrix<std::uint8_t, Space> actions;  ///< [D, B]
   Vector<float, Space> rewards, discounts, weights;
-  Matrix<double, Space> records;                   ///< [steps of an epoch, step_outputs]
+  Matrix<double, Space> records;  ///< [steps of an epoch, step_outputs]
 
   /// The batch as the gather writes it: states straight into the online network's input.
   kernels::Batch<Space> transitions() const { return {online.input, actions, rewards, discounts, weights}; }

@@ -25,11 +25,14 @@ TestRun backtest_policy(const Dataset& data, const agent::Policy& policy, const 
     using Space = std::decay_t<decltype(space)>;
     const kernels::Network network(policy.shape);
     Vector<float, Space> parameters("vulpes::test::parameters", policy.parameters.size());
-    Kokkos::deep_copy(parameters, Kokkos::View<const float*, Kokkos::LayoutRight, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(
-                                      policy.parameters.data(), policy.parameters.size()));
-    const kernels::MarketTable<Space> table(space, data.account_bars, policy.normaliser.apply(data.features), data.features.columns,
-                                            data.bars.segment);
-    const evaluator::Actor<Space> actor{network, kernels::Support<float>::make(policy.vmin, policy.vmax, policy.shape.atoms), parameters};
+    Kokkos::deep_copy(
+        parameters,
+        Kokkos::View<const float*, Kokkos::LayoutRight, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(
+            policy.parameters.data(), policy.parameters.size()));
+    const kernels::MarketTable<Space> table(space, data.account_bars, policy.normaliser.apply(data.features),
+                                            data.features.columns, data.bars.segment);
+    const evaluator::Actor<Space> actor{
+        network, kernels::Support<float>::make(policy.vmin, policy.vmax, policy.shape.atoms), parameters};
     TestRun run;
     run.walks = evaluator::backtest(space, actor, table, market::make_account_rules(policy.config.account),
                                     static_cast<std::uint32_t>(policy.config.collect.window), walks, keep_states);
@@ -44,7 +47,8 @@ TestRun backtest_policy(const Dataset& data, const agent::Policy& policy, const 
 
 }  // namespace
 
-TestReport run_test(const io::Config& config, const Dataset& data, const std::vector<agent::Policy>& policies, bool keep_states) {
+TestReport run_test(const io::Config& config, const Dataset& data, const std::vector<agent::Policy>& policies,
+                    bool keep_states) {
   TestReport report;
   std::vector<evaluator::Walk> all_walks;
   for (const agent::Policy& policy : policies) {
@@ -73,7 +77,8 @@ TestReport run_test(const io::Config& config, const Dataset& data, const std::ve
   if (data.synthetic) {
     const market::ReferencePolicy reference(config.synthetic, config.account);
     report.predicted_reference_growth = reference.predicted_growth();
-    compare("reference (price only)", [&](const evaluator::Walk& w) { return reference.run(data.bars, w.begin, w.end); });
+    compare("reference (price only)",
+            [&](const evaluator::Walk& w) { return reference.run(data.bars, w.begin, w.end); });
     market::ReferenceOptions full;
     full.information = market::ReferenceOptions::Information::component;
     const market::ReferencePolicy informed(config.synthetic, config.account, full);
@@ -81,8 +86,9 @@ TestReport run_test(const io::Config& config, const Dataset& data, const std::ve
             [&](const evaluator::Walk& w) { return informed.run(data.bars, w.begin, w.end, &data.component); });
   }
   for (const market::Baseline b : {market::Baseline::buy_and_hold, market::Baseline::z_score, market::Baseline::flat}) {
-    compare(market::baseline_name(b),
-            [&](const evaluator::Walk& w) { return market::run_baseline(b, data.bars, config.account, w.begin, w.end); });
+    compare(market::baseline_name(b), [&](const evaluator::Walk& w) {
+      return market::run_baseline(b, data.bars, config.account, w.begin, w.end);
+    });
   }
   return report;
 }
@@ -96,7 +102,8 @@ nlohmann::json summarise(const TestReport& report, const Dataset& data, const io
   const evaluator::Performance performance = evaluator::stitch(report.agent.walks, data.bars_a_year);
   for (const double exposure : performance.exposure) {
     const double level = std::round((exposure + 1.0) * 4.0);
-    histogram[static_cast<std::size_t>(std::clamp(level, 0.0, market::exposure_levels - 1.0))] += 1.0 / performance.exposure.size();
+    histogram[static_cast<std::size_t>(std::clamp(level, 0.0, market::exposure_levels - 1.0))] +=
+        1.0 / performance.exposure.size();
   }
   for (const auto& [name, value] : evaluator::performance_metrics(performance)) {
     if (value) test["metrics"][name] = *value;
@@ -123,8 +130,8 @@ std::string comparison_table(const TestReport& report) {
   char line[160];
   const auto row = [&](const std::string& name, double growth, const std::optional<market::RatioEstimate>& ratio) {
     if (ratio) {
-      std::snprintf(line, sizeof(line), "  %-24s %8.3f bp a bar   agent reaches %6.1f %% +- %.1f\n", name.c_str(), 1e4 * growth,
-                    100 * ratio->ratio, 100 * ratio->standard_error);
+      std::snprintf(line, sizeof(line), "  %-24s %8.3f bp a bar   agent reaches %6.1f %% +- %.1f\n", name.c_str(),
+                    1e4 * growth, 100 * ratio->ratio, 100 * ratio->standard_error);
     } else {
       std::snprintf(line, sizeof(line), "  %-24s %8.3f bp a bar\n", name.c_str(), 1e4 * growth);
     }

@@ -34,8 +34,8 @@ struct TestReport {
   std::optional<double> predicted_reference_growth;
 };
 
-/// Backtests `policies` (one a fold; fold k of the dataset with policies[k]) on their test ranges on the default back end's
-/// space or `device`, and the baselines on the same bars; on synthetic data also the reference policies.
+/// Backtests `policies` (one a fold; fold k of the dataset with policies[k]) on their test ranges on the default back
+/// end's space or `device`, and the baselines on the same bars; on synthetic data also the reference policies.
 /// `keep_states` as in evaluator::backtest.
 TestReport run_test(const io::Config& config, const Dataset& data, const std::vector<agent::Policy>& policies,
                     bool keep_states = false);

@@ -49,13 +49,13 @@ class Checkpoints {
       int fold = 0, end = 0;
       long long step = 0;
       const std::string name = file.path().filename().string();
-      if (std::sscanf(name.c_str(), "fold-%d-step-%lld.h5%n", &fold, &step, &end) == 2 && end == static_cast<int>(name.size())) {
+      if (std::sscanf(name.c_str(), "fold-%d-step-%lld.h5%n", &fold, &step, &end) == 2 &&
+          end == static_cast<int>(name.size())) {
         entries.push_back({fold, step, file.path().string()});
       }
     }
-    std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
-      return std::pair(a.fold, a.step) > std::pair(b.fold, b.step);
-    });
+    std::sort(entries.begin(), entries.end(),
+              [](const Entry& a, const Entry& b) { return std::pair(a.fold, a.step) > std::pair(b.fold, b.step); });
     return entries;
   }
   /// Removes all but the newest `keep` of a fold, and those of earlier folds but their last.
@@ -81,8 +81,9 @@ std::string megabytes(std::uintmax_t bytes) {
 
 /// Trains one fold to its end; false when it was stopped on the way.
 template <class Space>
-bool train_fold(const io::Config& config, const io::RunFolder& folder, const Dataset& data, const Dataset::FoldRanges& ranges,
-                const std::optional<Checkpoints::Entry>& resume_from, std::unique_ptr<io::MetricsWriter>& metrics) {
+bool train_fold(const io::Config& config, const io::RunFolder& folder, const Dataset& data,
+                const Dataset::FoldRanges& ranges, const std::optional<Checkpoints::Entry>& resume_from,
+                std::unique_ptr<io::MetricsWriter>& metrics) {
   const Checkpoints checkpoints(folder.checkpoints());
   FoldTrainer<Space> trainer(config, data, ranges);
   const auto save = [&] {
@@ -99,7 +100,8 @@ bool train_fold(const io::Config& config, const io::RunFolder& folder, const Dat
     const auto began = std::chrono::steady_clock::now();
     save();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-    io::log()->info("a checkpoint takes {} and {:.2f} s", megabytes(fs::file_size(checkpoints.full(ranges.number, 0))), seconds);
+    io::log()->info("a checkpoint takes {} and {:.2f} s", megabytes(fs::file_size(checkpoints.full(ranges.number, 0))),
+                    seconds);
   }
 
   io::Progress bar("fold " + std::to_string(ranges.number), config.train.steps, trainer.progress().steps);
@@ -152,10 +154,11 @@ Outcome train(const io::Config& config, const io::RunFolder& folder, bool resume
   const auto began = std::chrono::steady_clock::now();
   const Dataset data = load_dataset(config);
   for (const std::string& note : data.notes) io::log()->info("{}: {}", data.source, note);
-  io::log()->info("{}: {} bars, {} features, {:.0f} bars a year", data.source, data.bars.size(), data.features.columns, data.bars_a_year);
+  io::log()->info("{}: {} bars, {} features, {:.0f} bars a year", data.source, data.bars.size(), data.features.columns,
+                  data.bars_a_year);
   const MemoryEstimate memory = estimate_memory(config, data.bars.size(), data.features.columns);
-  io::log()->info("memory {} (replay {}, market {}); {}", megabytes(memory.total()), megabytes(memory.replay), megabytes(memory.market),
-                  host_numerics_description());
+  io::log()->info("memory {} (replay {}, market {}); {}", megabytes(memory.total()), megabytes(memory.replay),
+                  megabytes(memory.market), host_numerics_description());
 
   const Checkpoints checkpoints(folder.checkpoints());
   std::optional<Checkpoints::Entry> newest = resume ? newest_readable(checkpoints) : std::nullopt;
@@ -191,8 +194,10 @@ Outcome train(const io::Config& config, const io::RunFolder& folder, bool resume
   summary["test"] = summarise(report, data, config);
   summary["seconds_training"] = trained;
   io::write_file_atomically(folder.summary(), summary.dump(2) + "\n");
-  std::fputs(("\nTest, " + std::to_string(report.agent.growths.size()) + " bars, growth after costs:\n" + comparison_table(report) +
-              "\nResults are in " + folder.path() + "/\n").c_str(), stdout);
+  std::fputs(("\nTest, " + std::to_string(report.agent.growths.size()) + " bars, growth after costs:\n" +
+              comparison_table(report) + "\nResults are in " + folder.path() + "/\n")
+                 .c_str(),
+             stdout);
   return Outcome::done;
 }
 

@@ -10,9 +10,9 @@ namespace vulpes::trainer {
 
 enum class Outcome { done, interrupted };
 
-/// Trains as `config` says into `folder`; with `resume` it goes on from the newest readable checkpoint. Writes config.toml,
-/// metrics, checkpoints and summary.json. Returns `interrupted` after a signal, once a checkpoint is written.
-/// Throws InputError (configuration, data) and RunError (disk, diverged training).
+/// Trains as `config` says into `folder`; with `resume` it goes on from the newest readable checkpoint. Writes
+/// config.toml, metrics, checkpoints and summary.json. Returns `interrupted` after a signal, once a checkpoint is
+/// written. Throws InputError (configuration, data) and RunError (disk, diverged training).
 Outcome train(const io::Config& config, const io::RunFolder& folder, bool resume);
 
 /// Asks a training in this process to stop at the next opportunity; async-signal-safe.

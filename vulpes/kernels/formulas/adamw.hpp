@@ -10,14 +10,14 @@ namespace vulpes::kernels {
 template <class Real>
 struct AdamWStep {
   Real beta1, beta2, epsilon;
-  Real rate;            ///< learning rate of this step
-  Real decay;           ///< rate * weight decay
-  Real correction1;     ///< 1 / (1 - beta1^t)
-  Real correction2;     ///< 1 / (1 - beta2^t)
+  Real rate;         ///< learning rate of this step
+  Real decay;        ///< rate * weight decay
+  Real correction1;  ///< 1 / (1 - beta1^t)
+  Real correction2;  ///< 1 / (1 - beta2^t)
 
   /// `t` counts accepted updates, from 1.
-  KOKKOS_INLINE_FUNCTION static AdamWStep make(double beta1, double beta2, double epsilon, double rate, double weight_decay,
-                                               double t) {
+  KOKKOS_INLINE_FUNCTION static AdamWStep make(double beta1, double beta2, double epsilon, double rate,
+                                               double weight_decay, double t) {
     return {static_cast<Real>(beta1),
             static_cast<Real>(beta2),
             static_cast<Real>(epsilon),

@@ -5,16 +5,17 @@
 
 namespace vulpes::kernels {
 
-/// Adds `mass` at value `target` to the distribution `m` (Z atoms, `stride` apart), split linearly between the two atoms
-/// around it; beyond the ends all of it goes to the end atom. The two shares add up to `mass` exactly. Returns the mass
-/// that was clipped.
+/// Adds `mass` at value `target` to the distribution `m` (Z atoms, `stride` apart), split linearly between the two
+/// atoms around it; beyond the ends all of it goes to the end atom. The two shares add up to `mass` exactly. Returns
+/// the mass that was clipped.
 template <class Real>
-KOKKOS_INLINE_FUNCTION Real project_atom(const Support<Real>& support, Real mass, Real target, Real* m, std::int64_t stride) {
+KOKKOS_INLINE_FUNCTION Real project_atom(const Support<Real>& support, Real mass, Real target, Real* m,
+                                         std::int64_t stride) {
   const Real last = static_cast<Real>(support.atoms - 1);
   const Real position = (target - support.vmin) / support.spacing;
   // Rounding may put an end atom a few ulp beyond the end: that is no clipping.
   const Real tolerance = Real(1e-4);
-  const bool below = position < -tolerance, above = position > last + tolerance;
+  const bool below = position<-tolerance, above = position> last + tolerance;
   const Real inside = position < Real(0) ? Real(0) : (position > last ? last : position);
   int lower = static_cast<int>(inside);
   if (lower > support.atoms - 2) lower = support.atoms - 2;

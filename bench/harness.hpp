@@ -1,0 +1,49 @@
+// What all benchmarks share: start-up, context of the results, counters.
+#pragma once
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include "vulpes/kernels/work.hpp"
+
+namespace vulpes::bench {
+
+/// Starts Kokkos and the host BLAS, adds the context, calls `add_benchmarks` and runs what the command line selects: 9
+/// randomly interleaved repetitions unless it says otherwise. The return value of main.
+int run(int argc, char** argv, void (*add_benchmarks)());
+
+inline double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+inline double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// Counters: flops, bytes and rows a second, from what one iteration declares.
+inline void set_rates(benchmark::State& state, const kernels::Work& work, double rows) {
+  using Counter = benchmark::Counter;
+  state.counters["flops"] = Counter(work.flops, Counter::kIsIterationInvariantRate);
+  state.counters["bytes"] = Counter(work.bytes, Counter::kIsIterationInvariantRate, Counter::kIs1024);
+  state.counters["rows"] = Counter(rows, Counter::kIsIterationInvariantRate);
+}
+
+/// Calls `body` until the benchmark has run long enough; `space` is fenced at both ends of every `group` calls, so that a
+/// device's queue is neither left unmeasured nor drained after every call.
+template <class Space, class Body>
+void measure(benchmark::State& state, const Space& space, const Body& body, int group = 10) {
+  for (int i = 0; i < group; ++i) body();
+  space.fence("vulpes::bench::warm");
+  while (state.KeepRunningBatch(group)) {
+    for (int i = 0; i < group; ++i) body();
+    space.fence("vulpes::bench::measure");
+  }
+}
+
+}  // namespace vulpes::bench

@@ -1,0 +1,126 @@
+// A training as the trainer builds it, on the synthetic market, with its parts open to measurement.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "vulpes/agent/agent.hpp"
+#include "vulpes/evaluator/backtest.hpp"
+#include "vulpes/kernels/collect.hpp"
+#include "vulpes/kernels/work.hpp"
+#include "vulpes/trainer/dataset.hpp"
+#include "vulpes/trainer/step.hpp"
+
+namespace vulpes::bench {
+
+/// Reference configurations (docs/kernels.md): batch, state, trunk, blocks, head width.
+struct Reference {
+  const char* name;
+  int batch, state, hidden1, hidden2, blocks, head_hidden;
+  bool spectral = false;
+};
+inline constexpr Reference demo{"demo", 256, 0, 128, 64, 1, 64};
+inline constexpr Reference demo_spectral{"demo_spectral", 256, 0, 128, 64, 1, 64, true};
+inline constexpr Reference small_reference{"small", 1024, 64, 256, 128, 1, 128};
+
+template <class Space>
+struct Training {
+  io::Config config;
+  trainer::Dataset data;
+  Space space;
+  kernels::NetworkShape shape;
+  kernels::MarketTable<Space> table;
+  std::optional<trainer::Learner<Space>> learner;
+  trainer::StepBuffers<Space> buffers;
+  trainer::Replay<Space> replay;
+  kernels::CollectBuffers<Space> collect_buffers;
+  kernels::CollectArguments<Space> collect_arguments;
+  trainer::StepRules rules;
+  kernels::WorkSizes sizes;
+
+  /// A replay filled by random play; the iteration is past warm-up and blending.
+  explicit Training(const Reference& r, int envs = 128, std::int64_t replay_rows = 131072) {
+    config.network.hidden1 = r.hidden1;
+    config.network.hidden2 = r.hidden2;
+    config.network.residual_blocks = r.blocks;
+    config.network.head_hidden = r.head_hidden;
+    config.train.batch = r.batch;
+    config.replay.rows = replay_rows;
+    config.collect.envs = envs;
+    config.optimiser.spectral_trunk = config.optimiser.spectral_output = r.spectral ? 2.0 : 0.0;
+    config.synthetic.train_bars = 32768;
+    config.synthetic.validation_bars = 16384;
+    config.synthetic.test_bars = 64;
+    config.synthetic.test_paths = 1;
+    data = trainer::load_dataset(config);
+    const auto& fold = data.folds.front();
+    const int columns = data.features.columns;
+    const auto normaliser = market::Normaliser::fit(data.features, fold.train.begin, fold.train.end, config.features.clip, nullptr);
+    table = kernels::MarketTable<Space>(space, data.account_bars, normaliser.apply(data.features), columns, data.bars.segment);
+    shape = agent::network_shape(config.network, columns);
+    if (r.state > 0) shape.state = r.state;
+    const RandomKey key{1, 1};
+    learner.emplace(space, shape, agent::initial_parameters(kernels::Network(shape), key), config.optimiser.spectral_trunk,
+                    config.optimiser.spectral_output);
+    buffers = trainer::StepBuffers<Space>(space, shape, r.batch, 1000);
+    replay.ring = kernels::ReplayRing<Space>(space, replay_rows, envs, 2);
+    replay.counts = allocate_zeroed<Kokkos::View<kernels::PriorityCounts, MemoryOf<Space>>>(space, "vulpes::bench::counts");
+    collect_buffers = kernels::CollectBuffers<Space>(space, shape, envs);
+    rules = trainer::make_step_rules(config, key, -3.0, 5.0, 50.0);
+
+    kernels::CollectArguments<Space>& a = collect_arguments;
+    a.shape = shape;
+    a.support = rules.support;
+    a.key = key;
+    a.rules = market::make_account_rules(config.account);
+    a.window = static_cast<std::uint32_t>(config.collect.window);
+    a.epsilon = Schedule::constant(1.0);
+    a.bias = learner->output_bias(learner->buffers.parameters);
+    a.iteration = &learner->state.data()->iteration;
+    a.table = table;
+    const auto starts = trainer::start_intervals(data, fold.train, 1);
+    a.starts = allocate<Vector<kernels::StartInterval, Space>>(space, "vulpes::bench::starts", starts.size());
+    const auto host_starts = Kokkos::create_mirror_view(a.starts);
+    for (std::size_t i = 0; i < starts.size(); ++i) host_starts(i) = starts[i];
+    Kokkos::deep_copy(space, a.starts, host_starts);
+    a.start_count = starts.back().before + starts.back().count;
+    a.range_end = static_cast<std::uint32_t>(fold.train.end);
+
+    sizes.shape = shape;
+    sizes.feature_columns = columns;
+    sizes.tree_levels = replay.ring.tree.view.levels;
+    sizes.replay_rows = replay.ring.capacity();
+    sizes.spectral_trunk = sizes.spectral_output = r.spectral;
+
+    kernels::begin_episodes(space, a, collect_buffers);
+    kernels::refresh_new_priority(space, replay.ring);
+    const int bars = std::min(replay.ring.slots, (1 << 15) / envs);
+    for (int i = 0; i < bars; ++i) collect_bar();
+    const auto state = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), learner->state);
+    state().iteration = static_cast<std::uint64_t>(config.agent.warmup_steps + config.agent.blend_steps);
+    Kokkos::deep_copy(space, learner->state, state);
+    space.fence("vulpes::bench::training");
+  }
+
+  void collect_bar() const {
+    kernels::forward<Space, float>(space, learner->network, learner->buffers.parameters.data(), collect_buffers.activations,
+                                   collect_buffers.activations.rows);
+    kernels::act(space, collect_arguments, collect_buffers, replay.ring);
+    kernels::close_windows(space, replay.ring, 1);
+  }
+  void step() const { trainer::training_step(space, rules, *learner, buffers, replay, table); }
+};
+
+/// One of each, made when first used and kept: benchmarks are repeated and interleaved.
+template <class Space>
+const Training<Space>& training(const Reference& r) {
+  static std::vector<std::pair<std::string, std::unique_ptr<Training<Space>>>> made;
+  for (const auto& [name, t] : made) {
+    if (name == r.name) return *t;
+  }
+  made.emplace_back(r.name, std::make_unique<Training<Space>>(r));
+  return *made.back().second;
+}
+
+}  // namespace vulpes::bench

@@ -1,0 +1,271 @@
+// What each launch declares: floating-point operations and compulsory bytes, as functions of shapes.
+//
+// Flops: an addition, a product, a comparison with its selection, a division or a root counts 1; an exponential
+// `exponential_flops`, a logarithm or power `logarithm_flops` (what core/math.hpp spends on them). Integer work (random
+// words, tree search) counts nothing. Bytes: every operand read once, every result written once; work space that one launch
+// writes and reads again counts nothing. A measured figure may exceed the declared one where caches are too small.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "vulpes/kernels/backtest.hpp"
+#include "vulpes/kernels/collect.hpp"
+#include "vulpes/kernels/metrics.hpp"
+#include "vulpes/kernels/optimise.hpp"
+
+namespace vulpes::kernels {
+
+struct Work {
+  double flops = 0, bytes = 0;
+  Work& operator+=(const Work& other) {
+    flops += other.flops;
+    bytes += other.bytes;
+    return *this;
+  }
+};
+
+/// Everything but the number of rows that the work of a launch depends on.
+struct WorkSizes {
+  NetworkShape shape;
+  int feature_columns = 0;  ///< F, of the market table
+  int n_step = 1;
+  int tree_levels = 1;      ///< of the replay's segment tree, the root included
+  std::int64_t replay_rows = 0;
+  bool per_branch = false;        ///< a target for each branch
+  bool spectral_trunk = false;    ///< trunk, block and hidden matrices are bounded
+  bool spectral_output = false;   ///< output matrices are bounded
+};
+
+/// One launch: its label, and the rows (batch, both states of a batch, accounts) that it works on.
+struct Launch {
+  const char* label;
+  int rows;
+};
+
+namespace work {
+
+inline constexpr double exponential_flops = 22, logarithm_flops = 26;
+/// Order, execution, booking and marking of one bar (market/account.hpp), its logarithm included.
+inline constexpr double account_flops = 160;
+/// The account's own inputs of one state: two log1p, a division, three factors.
+inline constexpr double inputs_flops = 2 * logarithm_flops + 4;
+
+/// C [m, n] = A [m, k] B [k, n], float: 2 m n k flops; each matrix once.
+inline Work product(double m, double n, double k) { return {2 * m * n * k, 4 * (m * k + k * n + m * n)}; }
+/// A layer over R rows, with bias and ReLU in the same pass.
+inline Work layer(double rows, double out, double in) {
+  Work w = product(rows, out, in);
+  return w += {2 * rows * out, 4 * out};
+}
+/// dW [out, in] of a layer and, from the same read of its output gradient, db [out].
+inline Work weight_gradient(double rows, double out, double in) {
+  Work w = product(out, in, rows);
+  return w += {rows * out, 4 * out};
+}
+/// dX [rows, in]; `masked`: also reads the ReLU's output; `accumulated`: also reads dX.
+inline Work input_gradient(double rows, double out, double in, bool masked, bool accumulated) {
+  Work w = product(rows, in, out);
+  return w += {rows * in * (masked + accumulated), 4 * rows * in * (masked + accumulated)};
+}
+/// out [R, width] = f(a, b), element by element.
+inline Work elements(double count, double reads) { return {count, 4 * count * (reads + 1)}; }
+
+/// All heads' output products in one launch; R rows, `products` as given for one head.
+template <class F>
+Work each_head(const NetworkShape& s, const F& one) {
+  Work sum;
+  for (int head = 0; head < heads; ++head) sum += one(s.atoms * (head == 0 ? 1 : branch_actions[head - 1]));
+  return sum;
+}
+
+/// Elements of the bounded matrices, of their right and left vectors.
+struct SpectralSizes {
+  double elements = 0, rows = 0, columns = 0;
+  void add(double r, double c) {
+    elements += r * c;
+    rows += r;
+    columns += c;
+  }
+};
+inline SpectralSizes spectral_sizes(const WorkSizes& z) {
+  const NetworkShape& s = z.shape;
+  SpectralSizes n;
+  if (z.spectral_trunk) {
+    n.add(s.hidden1, s.state);
+    n.add(s.hidden2, s.hidden1);
+    for (int l = 0; l < s.blocks; ++l) n.add(s.hidden2, s.hidden2);
+    for (int h = 0; h < heads; ++h) n.add(s.head_hidden, s.hidden2);
+  }
+  if (z.spectral_output) {
+    n.add(s.atoms, s.head_hidden);
+    for (const int actions : branch_actions) n.add(actions * s.atoms, s.head_hidden);
+  }
+  return n;
+}
+
+/// Flops of Q of every action of one row (action_values.hpp): base, then an expectation an action.
+inline double action_value_flops(const NetworkShape& s) {
+  const double a = total_actions, d = branches, z = s.atoms;
+  return z * (2 * a + 3 * d) + z * a * (7 + exponential_flops);
+}
+/// Flops of the loss for one row: Q(s'), distribution and projection of the target, C51 and MSE with their gradients, the
+/// gradient's way to all logits.
+inline double loss_flops(const WorkSizes& sizes) {
+  const double a = total_actions, d = branches, z = sizes.shape.atoms, targets = sizes.per_branch ? d : 1;
+  const double chosen = z * (3 * a + 3 * d);
+  const double next = chosen + z * d * (2 * exponential_flops + 6);
+  const double project = z * (sizes.per_branch ? 0 : d) + 10 * z * targets;
+  const double branch = chosen + z * d * (3 * exponential_flops + logarithm_flops + 24);
+  const double spread = z * (2 * d + 3 * a);
+  return action_value_flops(sizes.shape) + next + project + branch + spread;
+}
+/// Flops and bytes of one account's bar without the network: actions, the bar, the next state.
+inline Work account_bar(const WorkSizes& z, double account_bytes, double record_bytes) {
+  const NetworkShape& s = z.shape;
+  return {action_value_flops(s) + account_flops + inputs_flops,
+          4.0 * s.logits() + 2 * sizeof(market::Bar) + 2 * account_bytes + record_bytes + 4.0 * (z.feature_columns + s.state)};
+}
+
+}  // namespace work
+
+/// Work of one launch called `label` over `rows` rows; nothing for a label that has no entry.
+inline std::optional<Work> work_of(std::string_view label, const WorkSizes& z, int rows) {
+  using namespace work;
+  const NetworkShape& s = z.shape;
+  const double r = rows, h1 = s.hidden1, h2 = s.hidden2, hh = s.head_hidden, hidden = s.hidden_width(), logits = s.logits();
+  const double parameters = static_cast<double>(Network(s).layout.parameter_count());
+  const auto is = [&](std::string_view name) { return label == name; };
+
+  if (is("vulpes::forward::trunk1")) return layer(r, h1, s.state);
+  if (is("vulpes::forward::trunk2")) return layer(r, h2, h1);
+  if (is("vulpes::forward::block")) return layer(r, h2, h2);
+  if (is("vulpes::forward::residual")) return elements(r * h2, 2);
+  if (is("vulpes::forward::hidden")) return layer(r, hidden, h2);
+  if (is("vulpes::forward::outputs")) return each_head(s, [&](double out) { return product(out, r, hh); });
+
+  if (is("vulpes::loss")) {  // logits of three networks in, the gradient and the rows' figures out
+    return Work{r * loss_flops(z), r * (4 * 4 * logits + branches + 4 * (3 + row_outputs))};
+  }
+
+  if (is("vulpes::backward::output_weights")) return each_head(s, [&](double out) { return weight_gradient(r, out, hh); });
+  if (is("vulpes::backward::output_inputs")) return each_head(s, [&](double out) { return input_gradient(r, out, hh, true, false); });
+  if (is("vulpes::backward::hidden_weights")) return weight_gradient(r, hidden, h2);
+  if (is("vulpes::backward::hidden_inputs")) return input_gradient(r, hidden, h2, s.blocks == 0, false);
+  if (is("vulpes::backward::residual")) return elements(r * h2, 2);
+  if (is("vulpes::backward::block_weights")) return weight_gradient(r, h2, h2);
+  if (is("vulpes::backward::block_inputs")) {
+    Work w = input_gradient(r, h2, h2, false, true);
+    return w += {r * h2 / s.blocks, 4 * r * h2 / s.blocks};  // the first block's launch alone has a mask: a mean over blocks
+  }
+  if (is("vulpes::backward::trunk2_weights")) return weight_gradient(r, h2, h1);
+  if (is("vulpes::backward::trunk2_inputs")) return input_gradient(r, h2, h1, true, false);
+  if (is("vulpes::backward::trunk1_weights")) return weight_gradient(r, h1, s.state);
+
+  if (is("vulpes::spectral::left")) {
+    const SpectralSizes n = spectral_sizes(z);
+    return Work{2 * n.elements + 2 * n.rows, 4 * (n.elements + n.rows + n.columns)};
+  }
+  if (is("vulpes::spectral::right")) {
+    const SpectralSizes n = spectral_sizes(z);
+    return Work{3 * n.elements + 2 * n.columns, 4 * (2 * n.elements + n.rows + 2 * n.columns)};
+  }
+
+  if (is("vulpes::optimise::gradient_squares")) return Work{2 * parameters, 4 * parameters};
+  if (is("vulpes::optimise::update")) return Work{20 * parameters, 9 * 4 * parameters};
+  if (is("vulpes::metrics::finish_step")) return Work{r * row_outputs, 4 * r * row_outputs + 8 * step_outputs};
+
+  // Half of a node's 32 children are read on the way down, on average; sums have 8 bytes, leaves 4.
+  const double search_bytes = tree_fan_out / 2 * (8.0 * (z.tree_levels - 1) + 4);
+  if (is("vulpes::sample::draw")) return Work{0, r * (search_bytes + 4 + 4 + 8)};
+  if (is("vulpes::sample::gather")) {
+    return Work{r * (5.0 * z.n_step + 2 * inputs_flops + logarithm_flops),
+                r * (8 + static_cast<double>(sizeof(ReplayRow)) * z.n_step + 2 * 4.0 * (z.feature_columns + s.state) + branches + 12)};
+  }
+  if (is("vulpes::sample::priorities")) return Work{r * logarithm_flops, r * (4 + 4 + 8 + 4 + 4 + 2 * 4)};
+  if (is("vulpes::segment_tree::update")) return Work{r, r * (4 + 4 + 2 * 4 + 2 * 4 + 2 * 8.0 * z.tree_levels)};
+  if (is("vulpes::segment_tree::largest_leaf")) return Work{static_cast<double>(z.replay_rows), 4.0 * z.replay_rows};
+  if (is("vulpes::replay::close_windows")) {
+    return Work{r, r * (static_cast<double>(sizeof(ReplayRow)) + 2 * (2 * 4 + 2 * 8.0 * z.tree_levels))};
+  }
+
+  if (is("vulpes::collect::begin_episodes")) return Work{0, r * (sizeof(Environment) + sizeof(StartInterval))};
+  if (is("vulpes::collect::write_states")) {
+    return Work{r * inputs_flops, r * (sizeof(Environment) + sizeof(market::Bar) + 4.0 * (z.feature_columns + s.state))};
+  }
+  if (is("vulpes::collect::act")) {
+    const Work bar = account_bar(z, sizeof(Environment), sizeof(ReplayRow));
+    return Work{r * bar.flops, r * bar.bytes};
+  }
+  if (is("vulpes::backtest::begin")) {
+    return Work{r * inputs_flops, r * (sizeof(BacktestAccount) + sizeof(market::Bar) + 4.0 * (z.feature_columns + s.state))};
+  }
+  if (is("vulpes::backtest::step")) {
+    const Work bar = account_bar(z, sizeof(BacktestAccount), sizeof(BacktestRecord));
+    return Work{r * bar.flops, r * bar.bytes};
+  }
+  return std::nullopt;
+}
+
+/// Launches of a forward pass over `rows` rows, in order.
+inline std::vector<Launch> forward_launches(const NetworkShape& s, int rows) {
+  std::vector<Launch> all = {{"vulpes::forward::trunk1", rows}, {"vulpes::forward::trunk2", rows}};
+  for (int l = 0; l < s.blocks; ++l) {
+    all.push_back({"vulpes::forward::block", rows});
+    all.push_back({"vulpes::forward::residual", rows});
+  }
+  all.push_back({"vulpes::forward::hidden", rows});
+  all.push_back({"vulpes::forward::outputs", rows});
+  return all;
+}
+
+/// Launches of a training step over a batch of B rows, in the order of trainer/step.cpp.
+inline std::vector<Launch> training_step_launches(const WorkSizes& z, int batch) {
+  std::vector<Launch> all = {{"vulpes::sample::draw", batch}, {"vulpes::sample::gather", batch}};
+  const auto add = [&](const std::vector<Launch>& more) { all.insert(all.end(), more.begin(), more.end()); };
+  if (z.spectral_trunk || z.spectral_output) add({{"vulpes::spectral::left", batch}, {"vulpes::spectral::right", batch}});
+  add(forward_launches(z.shape, 2 * batch));  // online network: s and s'
+  add(forward_launches(z.shape, batch));      // target network: s'
+  add({{"vulpes::loss", batch},
+       {"vulpes::backward::output_weights", batch},
+       {"vulpes::backward::output_inputs", batch},
+       {"vulpes::backward::hidden_weights", batch},
+       {"vulpes::backward::hidden_inputs", batch}});
+  for (int l = 0; l < z.shape.blocks; ++l) {
+    add({{"vulpes::backward::residual", batch}, {"vulpes::backward::block_weights", batch}, {"vulpes::backward::block_inputs", batch}});
+  }
+  add({{"vulpes::backward::trunk2_weights", batch},
+       {"vulpes::backward::trunk2_inputs", batch},
+       {"vulpes::backward::trunk1_weights", batch},
+       {"vulpes::optimise::gradient_squares", batch},
+       {"vulpes::optimise::update", batch},
+       {"vulpes::sample::priorities", batch},
+       {"vulpes::segment_tree::update", batch},
+       {"vulpes::metrics::finish_step", batch}});
+  return all;
+}
+
+/// Launches of one collected bar of all accounts.
+inline std::vector<Launch> collection_launches(const WorkSizes& z, int accounts) {
+  std::vector<Launch> all = forward_launches(z.shape, padded_rows(accounts));
+  all.push_back({"vulpes::collect::act", accounts});
+  all.push_back({"vulpes::replay::close_windows", accounts});
+  return all;
+}
+
+/// Launches of one backtested bar of all accounts.
+inline std::vector<Launch> backtest_launches(const WorkSizes& z, int accounts) {
+  std::vector<Launch> all = forward_launches(z.shape, padded_rows(accounts));
+  all.push_back({"vulpes::backtest::step", accounts});
+  return all;
+}
+
+/// Sum over launches. Throws std::bad_optional_access for a label without an entry.
+inline Work total_work(const WorkSizes& z, const std::vector<Launch>& launches) {
+  Work sum;
+  for (const Launch& l : launches) sum += work_of(l.label, z, l.rows).value();
+  return sum;
+}
+
+}  // namespace vulpes::kernels
