@@ -1,4 +1,5 @@
 # Writes OUT with the commit of SOURCE; touches it only when the commit changed.
+cmake_policy(VERSION 3.22)
 execute_process(
   COMMAND git -C ${SOURCE} describe --always --dirty
   OUTPUT_VARIABLE commit

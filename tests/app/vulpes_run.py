@@ -135,6 +135,7 @@ def interrupt_after(run: Run, process, rows: int, how) -> int:
     deadline = time.monotonic() + 60
     while run.rows() < rows and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.001)
+    time.sleep(0.03)  # some steps into the next epoch
     how(run, process)
     process.communicate(timeout=60)
     return process.returncode

@@ -13,7 +13,8 @@ namespace vulpes::app {
 
 using Command = std::function<ExitCode()>;
 
-void add_train(CLI::App& app, Command& command);
+/// `log_level`: of the command line, read when the command runs.
+void add_train(CLI::App& app, Command& command, const std::string& log_level);
 void add_evaluate(CLI::App& app, Command& command);
 void add_data(CLI::App& app, Command& command);
 void add_step(CLI::App& app, Command& command);

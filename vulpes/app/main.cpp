@@ -43,13 +43,16 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", vulpes::app::version_text());
   app.require_subcommand(1);
   app.fallthrough(false);
+  app.failure_message([](const CLI::App*, const CLI::Error& e) {
+    return "vulpes: " + std::string(e.what()) + "; 'vulpes --help' lists what there is\n";
+  });
   app.get_formatter()->column_width(34);
   std::function<ExitCode()> command;
   int threads = 0;
   std::string log_level = "info";
   app.add_option("--threads", threads, "host threads; 0: all cores")->check(CLI::Range(0, 4096));
   app.add_option("--log-level", log_level, "trace, debug, info, warn, error or off")->capture_default_str();
-  vulpes::app::add_train(app, command);
+  vulpes::app::add_train(app, command, log_level);
   vulpes::app::add_evaluate(app, command);
   vulpes::app::add_data(app, command);
   vulpes::app::add_step(app, command);

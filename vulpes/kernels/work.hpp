@@ -136,6 +136,7 @@ inline std::optional<Work> work_of(std::string_view label, const WorkSizes& z, i
   const NetworkShape& s = z.shape;
   const double r = rows, h1 = s.hidden1, h2 = s.hidden2, hh = s.head_hidden, hidden = s.hidden_width(), logits = s.logits();
   const double parameters = static_cast<double>(Network(s).layout.parameter_count());
+  constexpr int row_figures = row_outputs;
   const auto is = [&](std::string_view name) { return label == name; };
 
   if (is("vulpes::forward::trunk1")) return layer(r, h1, s.state);
@@ -146,7 +147,7 @@ inline std::optional<Work> work_of(std::string_view label, const WorkSizes& z, i
   if (is("vulpes::forward::outputs")) return each_head(s, [&](double out) { return product(out, r, hh); });
 
   if (is("vulpes::loss")) {  // logits of three networks in, the gradient and the rows' figures out
-    return Work{r * loss_flops(z), r * (4 * 4 * logits + branches + 4 * (3 + row_outputs))};
+    return Work{r * loss_flops(z), r * (4 * 4 * logits + branches + 4 * (3 + row_figures))};
   }
 
   if (is("vulpes::backward::output_weights")) return each_head(s, [&](double out) { return weight_gradient(r, out, hh); });
@@ -174,7 +175,7 @@ inline std::optional<Work> work_of(std::string_view label, const WorkSizes& z, i
 
   if (is("vulpes::optimise::gradient_squares")) return Work{2 * parameters, 4 * parameters};
   if (is("vulpes::optimise::update")) return Work{20 * parameters, 9 * 4 * parameters};
-  if (is("vulpes::metrics::finish_step")) return Work{r * row_outputs, 4 * r * row_outputs + 8 * step_outputs};
+  if (is("vulpes::metrics::finish_step")) return Work{r * row_figures, 4 * r * row_figures + 8.0 * int{step_outputs}};
 
   // Half of a node's 32 children are read on the way down, on average; sums have 8 bytes, leaves 4.
   const double search_bytes = tree_fan_out / 2 * (8.0 * (z.tree_levels - 1) + 4);
