@@ -62,15 +62,14 @@ void phases(benchmark::State& state, Reference reference) {
 /// are medians; the ratio is the median of each turn's.
 void over_products(benchmark::State& state, Reference reference) {
   const Training<Space>& t = training<Space>(reference);
-  static std::map<std::string, std::unique_ptr<StepProducts>> made;
-  std::unique_ptr<StepProducts>& products = made[reference.name];
-  if (!products) {
-    products = std::make_unique<StepProducts>(t.shape, reference.batch);
-    products->calibrate(30);
-  }
+  const StepProducts& products = kept<StepProducts>(reference.name, [&] {
+    auto made = std::make_unique<StepProducts>(t.shape, reference.batch);
+    made->calibrate(30);
+    return made;
+  });
   const double s = t.shape.state, h1 = t.shape.hidden1;
   const double expected = 2.0 * reference.batch * (5 * t.shape.multiply_adds() - h1 * s);  // no gradient of the first input
-  if (std::abs(products->flops() / expected - 1) > 1e-9) return state.SkipWithError("the products are not those of the step");
+  if (std::abs(products.flops() / expected - 1) > 1e-9) return state.SkipWithError("the products are not those of the step");
   std::vector<double> steps, floors, ratios;
   for (auto _ : state) {
     t.step();
@@ -79,9 +78,9 @@ void over_products(benchmark::State& state, Reference reference) {
     for (int i = 0; i < group; ++i) t.step();
     t.space.fence("vulpes::bench::end");
     const double step_seconds = (seconds_now() - began) / group;
-    products->run();
+    products.run();
     std::vector<double> runs;
-    for (int i = 0; i < group; ++i) runs.push_back(products->run());
+    for (int i = 0; i < group; ++i) runs.push_back(products.run());
     steps.push_back(step_seconds);
     floors.push_back(median(runs));
     ratios.push_back(step_seconds / floors.back());
@@ -91,7 +90,7 @@ void over_products(benchmark::State& state, Reference reference) {
   state.counters["step_best_ms"] = 1e3 * *std::min_element(steps.begin(), steps.end());
   state.counters["products_ms"] = 1e3 * median(floors);
   state.counters["ratio"] = median(ratios);
-  state.counters["products_gflops"] = 1e-9 * products->flops() / median(floors);
+  state.counters["products_gflops"] = 1e-9 * products.flops() / median(floors);
 }
 
 void print_launches(const Reference& reference) {

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "vulpes/kernels/work.hpp"
@@ -32,6 +35,17 @@ inline void set_rates(benchmark::State& state, const kernels::Work& work, double
   state.counters["flops"] = Counter(work.flops, Counter::kIsIterationInvariantRate);
   state.counters["bytes"] = Counter(work.bytes, Counter::kIsIterationInvariantRate, Counter::kIs1024);
   state.counters["rows"] = Counter(rows, Counter::kIsIterationInvariantRate);
+}
+
+/// The T called `name`, made by `make` when first asked for and kept until Kokkos ends: benchmarks are repeated and
+/// interleaved.
+template <class T, class Make>
+T& kept(const std::string& name, const Make& make) {
+  static std::map<std::string, std::unique_ptr<T>> all;
+  if (all.empty()) Kokkos::push_finalize_hook([] { all.clear(); });
+  std::unique_ptr<T>& one = all[name];
+  if (!one) one = make();
+  return *one;
 }
 
 /// Calls `body` until the benchmark has run long enough; `space` is fenced at both ends of every `group` calls, so that a

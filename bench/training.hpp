@@ -3,12 +3,11 @@
 
 #include <memory>
 #include <optional>
-#include <string>
 
+#include "harness.hpp"
 #include "vulpes/agent/agent.hpp"
 #include "vulpes/evaluator/backtest.hpp"
 #include "vulpes/kernels/collect.hpp"
-#include "vulpes/kernels/work.hpp"
 #include "vulpes/trainer/dataset.hpp"
 #include "vulpes/trainer/step.hpp"
 
@@ -112,15 +111,9 @@ struct Training {
   void step() const { trainer::training_step(space, rules, *learner, buffers, replay, table); }
 };
 
-/// One of each, made when first used and kept: benchmarks are repeated and interleaved.
 template <class Space>
 const Training<Space>& training(const Reference& r) {
-  static std::vector<std::pair<std::string, std::unique_ptr<Training<Space>>>> made;
-  for (const auto& [name, t] : made) {
-    if (name == r.name) return *t;
-  }
-  made.emplace_back(r.name, std::make_unique<Training<Space>>(r));
-  return *made.back().second;
+  return kept<Training<Space>>(r.name, [&] { return std::make_unique<Training<Space>>(r); });
 }
 
 }  // namespace vulpes::bench

@@ -74,8 +74,8 @@ class Run:
         """A new run with TINY and `settings`."""
         return call(*top, "train", "--out", self.path, *set_options({**TINY, **settings}), *options, code=code, **more)
 
-    def resume(self, code=DONE, **more):
-        return call("train", "--resume", "--out", self.path, code=code, **more)
+    def resume(self, code=DONE, options=(), **more):
+        return call("train", "--resume", "--out", self.path, *options, code=code, **more)
 
     def start(self, settings: dict | None = None):
         """The process of a new run, or with `settings` None of a resumed one."""

@@ -32,7 +32,8 @@ struct ConfigOptions {
   std::int64_t seed = -1;
 
   void add_to(CLI::App& sub);
-  io::Config read() const;
+  /// `defaults`: what holds without a file.
+  io::Config read(const io::Config& defaults = {}) const;
 };
 
 }  // namespace vulpes::app

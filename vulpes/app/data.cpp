@@ -84,7 +84,7 @@ void add_data(CLI::App& app, Command& command) {
   CLI::App* synth = data->add_subcommand("synth", "Write bars of the synthetic market as Parquet");
   synth->add_option("--config", options->config.file, "TOML file with the synthetic.* settings")
       ->check(CLI::ExistingFile);
-  synth->add_option("--set", options->config.settings, "name=value, as in 'vulpes train'")->take_all();
+  synth->add_option("--set", options->config.settings, "name=value, as in 'vulpes train'")->allow_extra_args(false);
   synth->add_option("--seed", options->config.seed, "seed")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{4294967295}));
   synth->add_option("--bars", options->bars, "number of bars")

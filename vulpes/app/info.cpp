@@ -59,7 +59,7 @@ void add_info(CLI::App& app, Command& command) {
   sub->add_option("CHECKPOINT", options->checkpoint, "a file of a run's checkpoints/ folder")->check(CLI::ExistingFile);
   sub->add_flag("--estimate", options->estimate, "memory and checkpoint size of a configuration");
   sub->add_option("--config", options->config.file, "TOML file for --estimate")->check(CLI::ExistingFile);
-  sub->add_option("--set", options->config.settings, "name=value for --estimate")->take_all();
+  sub->add_option("--set", options->config.settings, "name=value for --estimate")->allow_extra_args(false);
   sub->add_option("--data", options->config.data, "bars for --estimate");
   sub->callback([options, &command] {
     command = [options] {

@@ -43,8 +43,11 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", vulpes::app::version_text());
   app.require_subcommand(1);
   app.fallthrough(false);
-  app.failure_message([](const CLI::App*, const CLI::Error& e) {
-    return "vulpes: " + std::string(e.what()) + "; 'vulpes --help' lists what there is\n";
+  app.failure_message([](const CLI::App* root, const CLI::Error& e) {
+    const auto unknown = root->remaining();
+    const bool named = root->get_subcommands().empty() && !unknown.empty();
+    return "vulpes: " + (named ? "there is no subcommand or option '" + unknown.front() + "'" : std::string(e.what())) +
+           "; 'vulpes --help' lists what there is\n";
   });
   app.get_formatter()->column_width(34);
   std::function<ExitCode()> command;

@@ -11,15 +11,15 @@ namespace vulpes::app {
 
 void ConfigOptions::add_to(CLI::App& sub) {
   sub.add_option("CONFIG", file, "TOML file; without one, the defaults")->check(CLI::ExistingFile);
-  sub.add_option("--set", settings, "name=value, as often as needed; names below")->take_all();
+  sub.add_option("--set", settings, "name=value, as often as needed; names below")->allow_extra_args(false);
   sub.add_option("--data", data, "CSV or Parquet file of bars; without one, the synthetic market");
   sub.add_option("--seed", seed, "seed of every random stream; sets run.seed")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{4294967295}));
   sub.footer([] { return "Settings (TOML sections, or --set):\n" + io::settings_help(); });
 }
 
-io::Config ConfigOptions::read() const {
-  io::Config config = io::read_config(file);
+io::Config ConfigOptions::read(const io::Config& defaults) const {
+  io::Config config = file.empty() ? defaults : io::read_config(file);
   for (const std::string& s : settings) io::apply_setting(config, s);
   if (!data.empty()) config.data.file = data;
   if (seed >= 0) config.run.seed = seed;

@@ -219,7 +219,7 @@ void add_step(CLI::App& app, Command& command) {
   sub->add_option("--out", options->out, "HDF5 file to write")->required();
   sub->add_option("--config", options->config.file, "TOML file; default: the state file's own 'config'")
       ->check(CLI::ExistingFile);
-  sub->add_option("--set", options->config.settings, "name=value")->take_all();
+  sub->add_option("--set", options->config.settings, "name=value")->allow_extra_args(false);
   sub->callback([options, &command] { command = [options] { return run(*options); }; });
 }
 

@@ -53,7 +53,6 @@ ExitCode start(const io::Config& config, const std::string& path, const std::str
 }
 
 ExitCode run(const TrainOptions& o, const std::string& log_level) {
-  const io::Config config = o.config.read();
   if (o.resume) {
     throw_if<InputError>(o.out.empty(), "train --resume: give the run's folder with --out");
     const io::RunFolder folder = io::RunFolder::resume(o.out);
@@ -68,7 +67,7 @@ ExitCode run(const TrainOptions& o, const std::string& log_level) {
     io::start_logging(log_level, folder.log_file());
     return exit_code(trainer::train(stored, folder, true));
   }
-  return start(config, o.out.empty() ? default_folder() : o.out, log_level);
+  return start(o.config.read(), o.out.empty() ? default_folder() : o.out, log_level);
 }
 
 }  // namespace

@@ -66,7 +66,6 @@ struct AccountConfig {
 struct RewardConfig {
   double scale = 0;
   double inventory_penalty = 0;
-  double goal_bonus = 0;
 };
 
 struct NetworkConfig {
@@ -218,7 +217,6 @@ void visit_settings(ConfigRef& c, Visitor&& v) {
   v("reward.scale", c.reward.scale, "reward per log return; 0: 0.45 / standard deviation of a bar's return",
     Bounds{0, 1e9});
   v("reward.inventory_penalty", c.reward.inventory_penalty, "times exposure squared, a bar", Bounds{0, 1e6});
-  v("reward.goal_bonus", c.reward.goal_bonus, "paid when an episode's growth first reaches its goal", Bounds{0, 1e6});
 
   v("network.hidden1", c.network.hidden1, "width of the first trunk layer", Bounds{1, 65536});
   v("network.hidden2", c.network.hidden2, "width of the second trunk layer", Bounds{1, 65536});

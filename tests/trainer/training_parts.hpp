@@ -1,0 +1,116 @@
+// The parts of a small training on any space, as FoldTrainer puts them together, open to a test's eye.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "vulpes/agent/agent.hpp"
+#include "vulpes/kernels/collect.hpp"
+#include "vulpes/trainer/dataset.hpp"
+#include "vulpes/trainer/step.hpp"
+
+namespace vulpes::trainer::test {
+
+template <class First, class... Spaces>
+struct SpaceList {
+  using Types = testing::Types<Spaces...>;
+};
+#define VULPES_AND_SPACE(S) , S
+using EachSpace = SpaceList<void VULPES_FOR_EACH_SPACE(VULPES_AND_SPACE)>::Types;
+
+inline io::Config small_config() {
+  io::Config c;
+  c.network = {24, 16, 1, 8, 11};
+  c.train.batch = 32;
+  c.train.steps = 1000;
+  c.collect.envs = 20;  // not a multiple of a tile
+  c.collect.window = 12;
+  c.replay.rows = 2000;
+  c.synthetic.train_bars = 800;
+  c.synthetic.validation_bars = 200;
+  c.synthetic.test_bars = 200;
+  c.synthetic.test_paths = 2;
+  c.synthetic.run_in = 256;
+  c.features.return_horizons = {1, 2, 4, 8};
+  c.features.volatility_windows = {16};
+  c.features.mean_windows = {16, 32};
+  c.features.volume_window = 16;
+  c.optimiser.spectral_trunk = 3;
+  c.optimiser.spectral_output = 4;
+  c.agent.warmup_steps = 2;
+  c.agent.blend_steps = 2;
+  return c;
+}
+
+template <class View>
+auto to_host(const View& v) {
+  return Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), v);
+}
+
+template <class Space>
+struct TrainingParts {
+  Space space;
+  io::Config config;
+  Dataset data;
+  RandomKey key{7, 1};
+  market::Normaliser normaliser;
+  std::vector<float> features;
+  kernels::MarketTable<Space> table;
+  std::vector<kernels::StartInterval> starts;
+  std::optional<Learner<Space>> learner;
+  StepBuffers<Space> buffers;
+  Replay<Space> replay;
+  kernels::CollectBuffers<Space> collect_buffers;
+  kernels::CollectArguments<Space> arguments;
+  StepRules rules;
+
+  explicit TrainingParts(const Space& instance, const io::Config& c = small_config()) : space(instance), config(c), data(load_dataset(c)) {
+    const Range train = data.folds[0].train;
+    normaliser = market::Normaliser::fit(data.features, train.begin, train.end, c.features.clip, nullptr);
+    features = normaliser.apply(data.features);
+    table = kernels::MarketTable<Space>(space, data.account_bars, features, data.features.columns, data.bars.segment);
+    const kernels::NetworkShape shape = agent::network_shape(c.network, data.features.columns);
+    std::vector<float> parameters = agent::initial_parameters(kernels::Network(shape), key);
+    const kernels::Network network(shape);
+    for (const int t : network.output_weight) {  // far from ties, so that the greedy action is well defined
+      for (std::size_t i = 0; i < network.layout[t].size(); ++i) parameters[network.layout[t].offset + i] *= 10.0f;
+    }
+    learner.emplace(space, shape, parameters, c.optimiser.spectral_trunk, c.optimiser.spectral_output);
+    buffers = StepBuffers<Space>(space, shape, static_cast<int>(c.train.batch), 8);
+    replay.ring = kernels::ReplayRing<Space>(space, c.replay.rows, static_cast<int>(c.collect.envs), static_cast<int>(c.agent.n_step) + 1);
+    replay.counts = allocate_zeroed<Kokkos::View<kernels::PriorityCounts, MemoryOf<Space>>>(space, "vulpes::test::counts");
+    collect_buffers = kernels::CollectBuffers<Space>(space, shape, static_cast<int>(c.collect.envs));
+    rules = make_step_rules(c, key, -2, 2, 50);
+
+    starts = start_intervals(data, train, static_cast<std::size_t>(c.agent.n_step));
+    arguments.shape = shape;
+    arguments.support = rules.support;
+    arguments.key = key;
+    arguments.rules = market::make_account_rules(c.account);
+    arguments.window = static_cast<std::uint32_t>(c.collect.window);
+    arguments.epsilon = Schedule::constant(1.0);
+    arguments.bias = learner->output_bias(learner->buffers.parameters);
+    arguments.iteration = &learner->state.data()->iteration;
+    arguments.table = table;
+    arguments.starts = allocate<Vector<kernels::StartInterval, Space>>(space, "vulpes::test::starts", starts.size());
+    const auto host = Kokkos::create_mirror_view(arguments.starts);
+    for (std::size_t i = 0; i < starts.size(); ++i) host(i) = starts[i];
+    Kokkos::deep_copy(arguments.starts, host);
+    arguments.start_count = starts.back().before + starts.back().count;
+    arguments.range_end = static_cast<std::uint32_t>(train.end);
+    kernels::begin_episodes(space, arguments, collect_buffers);
+    kernels::refresh_new_priority(space, replay.ring);
+    space.fence("vulpes::test::begin");
+  }
+
+  void collect_bar() {
+    kernels::forward<Space, float>(space, learner->network, learner->buffers.parameters.data(), collect_buffers.activations,
+                                   collect_buffers.activations.rows);
+    kernels::act(space, arguments, collect_buffers, replay.ring);
+    kernels::close_windows(space, replay.ring, rules.gather.n_step);
+  }
+  void step() { training_step(space, rules, *learner, buffers, replay, table); }
+};
+
+}  // namespace vulpes::trainer::test
