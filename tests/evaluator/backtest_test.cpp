@@ -64,7 +64,7 @@ TEST(MakeWalks, EveryDecisionIsInExactlyOneWalk) {
     for (const Walk& w : make_walks(begin, end, segments, usable, longest)) {
       ASSERT_LT(w.begin + 1, w.end);
       ASSERT_LE(w.end, end);
-      if (longest > 0) ASSERT_LE(w.end - w.begin - 1, longest);
+      ASSERT_TRUE(longest == 0 || w.end - w.begin - 1 <= longest);
       for (std::uint32_t t = w.begin; t + 1 < w.end; ++t) ++decisions[t];
     }
     for (std::size_t t = 0; t < bars; ++t) {
@@ -175,8 +175,7 @@ TYPED_TEST(Backtest, SpacesAgreeInActions) {
     }
   }
   // Host spaces run the same products; another device may break a near tie the other way, now and then.
-  if constexpr (is_host_space<TypeParam>) EXPECT_EQ(differing, 0u);
-  EXPECT_LE(differing, 10u);
+  EXPECT_LE(differing, is_host_space<TypeParam> ? 0u : 10u);
 }
 
 // cases.md: changing bars after t leaves actions and equity up to t bit-equal.

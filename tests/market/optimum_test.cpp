@@ -106,13 +106,21 @@ TEST(Optimum, PoliciesRankAsTheyMust) {
   EXPECT_THROW(informed.run(b, 512, b.size()), InputError);
 }
 
-TEST(Optimum, WithoutMeanReversionOrWithRuinousFeesItStaysFlat) {
+TEST(Optimum, StaysFlatWhereNothingCanBeGained) {
+  io::SyntheticConfig market, walk, light;
+  light.optimum_draws = market.optimum_draws = walk.optimum_draws = 4096;
+  light.optimum_points = market.optimum_points = walk.optimum_points = 21;
   io::AccountConfig dear;
   dear.taker_fee_bp = dear.maker_fee_bp = 500;
-  const ReferencePolicy idle({}, dear);
-  EXPECT_NEAR(idle.predicted_growth(), 0.0, 1e-7);
-  const Bars b = generate_synthetic({}, {5, 0}, 0, 3000);
-  for (const double g : idle.run(b, 512, b.size())) ASSERT_EQ(g, 0.0);
+  walk.component_sd = 0;
+  for (const auto& [m, a] : {std::pair{market, dear}, std::pair{walk, io::AccountConfig{}}}) {
+    const ReferencePolicy idle(m, a);
+    EXPECT_NEAR(idle.predicted_growth(), 0.0, 1e-8);
+    const Bars b = generate_synthetic(m, {5, 0}, 0, 3000);
+    for (const double g : idle.run(b, 512, b.size())) ASSERT_EQ(g, 0.0);
+  }
+  light.phi = 0;  // white noise: all of it reverts in one bar
+  EXPECT_GT(ReferencePolicy(light, {}).predicted_growth(), reference().predicted_growth());
 }
 
 TEST(Optimum, ActionsAreSymmetricAndBangBang) {

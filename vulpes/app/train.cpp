@@ -57,10 +57,8 @@ ExitCode run(const TrainOptions& o, const std::string& log_level) {
     throw_if<InputError>(o.out.empty(), "train --resume: give the run's folder with --out");
     const io::RunFolder folder = io::RunFolder::resume(o.out);
     const io::Config stored = io::read_config(folder.config());
-    const bool given =
-        !o.config.file.empty() || !o.config.settings.empty() || !o.config.data.empty() || o.config.seed >= 0;
-    const auto differing = io::difference(stored, config);
-    if (given && !differing.empty()) {
+    const auto differing = io::difference(stored, o.config.read(stored));
+    if (!differing.empty()) {
       throw InputError("train --resume: '" + differing.front() + "' differs from " + folder.config() +
                        "; a run goes on as it was started: leave CONFIG and --set away, or start a new run");
     }

@@ -21,6 +21,7 @@
 
 #include "vulpes/core/errors.hpp"
 #include "vulpes/core/spaces.hpp"
+#include "vulpes/core/sums.hpp"
 #include "vulpes/market/features.hpp"
 #include "vulpes/market/synthetic.hpp"
 
@@ -396,12 +397,15 @@ void ReferencePolicy::Solution::iterate() {
   }
 
   const auto dot = [&](const std::vector<double>& w, const std::vector<double>& v, std::size_t e) {
-    double s = 0;
-    for (std::size_t k = 0; k < points; ++k) s += w[k] * v[e * points + k];
-    return s;
+    const double *x = w.data(), *y = v.data() + e * points;
+    return fixed_sum<double>(grid.points, [=](std::int64_t k) { return x[k] * y[k]; });
   };
   const Kokkos::DefaultHostExecutionSpace space;
-  constexpr int most_iterations = 20'000;
+  const auto flat = static_cast<std::size_t>(std::min_element(nodes.begin(), nodes.end(), [](double a, double b) {
+                                               return std::fabs(a) < std::fabs(b);
+                                             }) - nodes.begin());
+  constexpr int most_iterations = 5'000;
+  constexpr int patience = 1'000;
   constexpr double tolerance = 1e-9;  // log growth a bar
   double span = 0;
   for (iterations = 1; iterations <= most_iterations; ++iterations) {
@@ -437,14 +441,17 @@ void ReferencePolicy::Solution::iterate() {
         updated[e * points + static_cast<std::size_t>(m)] = best;
       }
     });
+    // The growth lies between the least and the largest increase of any state. Where trading does not pay, positions never
+    // end and keep growths of their own: what counts then are the states that a flat account can be in.
+    const bool all = iterations < patience;
     double least = std::numeric_limits<double>::infinity(), most = -least;
-    for (std::size_t i = 0; i < h.size(); ++i) {
+    for (std::size_t i = all ? 0 : flat * points; i < (all ? h.size() : (flat + 1) * points); ++i) {
       least = std::min(least, updated[i] - h[i]);
       most = std::max(most, updated[i] - h[i]);
     }
     growth = 0.5 * (least + most);
     span = most - least;
-    const double reference = updated[(n / 2) * points + points / 2];
+    const double reference = updated[flat * points + points / 2];
     for (std::size_t i = 0; i < h.size(); ++i) h[i] = updated[i] - reference;
     if (span < tolerance) break;
   }
