@@ -17,7 +17,8 @@ std::int64_t read_with_arrow(const std::string& path) {
   auto read = arrow::csv::ReadOptions::Defaults();
   read.block_size = 4 << 20;
   const auto reader = value(arrow::csv::TableReader::Make(arrow::io::default_io_context(), input, read,
-                                                          arrow::csv::ParseOptions::Defaults(), arrow::csv::ConvertOptions::Defaults()));
+                                                          arrow::csv::ParseOptions::Defaults(),
+                                                          arrow::csv::ConvertOptions::Defaults()));
   return value(reader->Read())->num_rows();
 }
 

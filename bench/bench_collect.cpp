@@ -8,8 +8,8 @@ using Space = DefaultSpace;
 
 void collect(benchmark::State& state) {
   const int envs = static_cast<int>(state.range(0));
-  const Training<Space>& t =
-      kept<Training<Space>>("collect/" + std::to_string(envs), [&] { return std::make_unique<Training<Space>>(demo, envs); });
+  const Training<Space>& t = kept<Training<Space>>("collect/" + std::to_string(envs),
+                                                   [&] { return std::make_unique<Training<Space>>(demo, envs); });
   measure(state, t.space, [&] { t.collect_bar(); });
   set_rates(state, kernels::total_work(t.sizes, kernels::collection_launches(t.sizes, envs)), envs);
 }
@@ -35,7 +35,11 @@ void backtest(benchmark::State& state) {
 }
 
 void add_benchmarks() {
-  benchmark::RegisterBenchmark("collect/bar", collect)->Arg(128)->Arg(1024)->Unit(benchmark::kMicrosecond)->UseRealTime();
+  benchmark::RegisterBenchmark("collect/bar", collect)
+      ->Arg(128)
+      ->Arg(1024)
+      ->Unit(benchmark::kMicrosecond)
+      ->UseRealTime();
   benchmark::RegisterBenchmark("backtest/walks", backtest)->Unit(benchmark::kMillisecond)->UseRealTime();
 }
 

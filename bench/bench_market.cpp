@@ -42,7 +42,8 @@ void features(benchmark::State& state) {
 
 void normaliser_fit(benchmark::State& state) {
   const MillionBars& m = million_bars();
-  for (auto _ : state) benchmark::DoNotOptimize(market::Normaliser::fit(m.features, 0, feature_bars, m.config.features.clip, nullptr));
+  for (auto _ : state)
+    benchmark::DoNotOptimize(market::Normaliser::fit(m.features, 0, feature_bars, m.config.features.clip, nullptr));
   set_rates(state, {0, 8.0 * feature_bars * m.features.columns}, feature_bars);
 }
 
@@ -76,7 +77,8 @@ void advance_all(const Accounts& a, std::uint64_t now) {
                                     static_cast<std::uint8_t>(uniform_below(words[1], 3)),
                                     static_cast<std::uint8_t>(uniform_below(words[2], 3))};
         const auto at = static_cast<std::uint32_t>((now + 13 * static_cast<std::uint64_t>(i)) % (account_bars - 1));
-        if (market::advance(state[i], rules, action, bars[at], bars[at + 1]).ruined) state[i] = market::open_account(rules);
+        if (market::advance(state[i], rules, action, bars[at], bars[at + 1]).ruined)
+          state[i] = market::open_account(rules);
       });
 }
 
@@ -84,7 +86,8 @@ void account(benchmark::State& state) {
   const Accounts& a = kept<Accounts>("accounts", [] {
     auto made = std::make_unique<Accounts>();
     const io::Config config;
-    const auto host = market::account_bars(market::generate_synthetic(config.synthetic, {1, 0}, 0, account_bars), config.account);
+    const auto host =
+        market::account_bars(market::generate_synthetic(config.synthetic, {1, 0}, 0, account_bars), config.account);
     made->rules = market::make_account_rules(config.account);
     made->bars = allocate<Vector<market::Bar, Space>>(made->space, "vulpes::bench::bars", account_bars);
     made->state = allocate<Vector<market::Account, Space>>(made->space, "vulpes::bench::accounts", accounts);
@@ -98,7 +101,10 @@ void account(benchmark::State& state) {
   });
   std::uint64_t time = 0;
   measure(state, a.space, [&] { advance_all(a, time++); });
-  set_rates(state, {kernels::work::account_flops * accounts, accounts * (2.0 * sizeof(market::Bar) + 2.0 * sizeof(market::Account))}, accounts);
+  set_rates(
+      state,
+      {kernels::work::account_flops * accounts, accounts * (2.0 * sizeof(market::Bar) + 2.0 * sizeof(market::Account))},
+      accounts);
 }
 
 /// A CSV file of minute bars in a folder that goes with it.
@@ -133,7 +139,8 @@ struct CsvFile {
       append(close, ',');
       append(1000.0 * uniform_float(words[3]), '\n');
       if (text.size() > (1 << 20) || i + 1 == csv_rows) {
-        if (std::fwrite(text.data(), 1, text.size(), out) != text.size()) throw std::runtime_error("cannot write " + path.string());
+        if (std::fwrite(text.data(), 1, text.size(), out) != text.size())
+          throw std::runtime_error("cannot write " + path.string());
         bytes += static_cast<double>(text.size());
         text.clear();
       }
@@ -155,7 +162,8 @@ void import_ours(benchmark::State& state) {
   const CsvFile& file = csv_file();
   for (auto _ : state) {
     std::vector<std::string> notes;
-    expect_rows(state, static_cast<std::int64_t>(market::bars_from_table(io::read_bars_table(file.path), 0, notes).size()));
+    expect_rows(state,
+                static_cast<std::int64_t>(market::bars_from_table(io::read_bars_table(file.path), 0, notes).size()));
   }
   set_rates(state, {0, file.bytes}, csv_rows);
 }

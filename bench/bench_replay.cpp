@@ -10,7 +10,8 @@ constexpr int batch = 1024;
 constexpr double largest_bytes_of_a_million = 80e6;
 
 /// Rows at random bars [first, first + bars), random leaves, random deltas of a batch.
-void fill(const Space& space, const kernels::ReplayRing<Space>& ring, float* deltas, std::uint32_t first, std::uint32_t bars) {
+void fill(const Space& space, const kernels::ReplayRing<Space>& ring, float* deltas, std::uint32_t first,
+          std::uint32_t bars) {
   kernels::ReplayRow* rows = ring.rows.data();
   std::uint32_t* leaves = ring.tree.leaves.data();
   Kokkos::parallel_for(
@@ -34,14 +35,17 @@ struct FullReplay {
   trainer::StepBuffers<Space> buffers;
   Vector<float, Space> deltas;
 
-  explicit FullReplay(std::int64_t rows) : market(training<Space>(demo)), draws(market.space, batch), buffers(market.space, market.shape, batch, 1) {
+  explicit FullReplay(std::int64_t rows)
+      : market(training<Space>(demo)), draws(market.space, batch), buffers(market.space, market.shape, batch, 1) {
     const Space& space = market.space;
     replay.ring = kernels::ReplayRing<Space>(space, rows, 1024, 2);
-    replay.counts = allocate_zeroed<Kokkos::View<kernels::PriorityCounts, MemoryOf<Space>>>(space, "vulpes::bench::counts");
+    replay.counts =
+        allocate_zeroed<Kokkos::View<kernels::PriorityCounts, MemoryOf<Space>>>(space, "vulpes::bench::counts");
     deltas = allocate<Vector<float, Space>>(space, "vulpes::bench::deltas", batch);
     const kernels::ReplayRing<Space>& ring = replay.ring;
     const auto& train = market.data.folds.front().train;
-    fill(space, ring, deltas.data(), static_cast<std::uint32_t>(train.begin), static_cast<std::uint32_t>(train.end - train.begin - 1));
+    fill(space, ring, deltas.data(), static_cast<std::uint32_t>(train.begin),
+         static_cast<std::uint32_t>(train.end - train.begin - 1));
     const auto cursor = Kokkos::create_mirror_view(ring.cursor);
     cursor(0) = cursor(1) = static_cast<std::uint64_t>(ring.slots);
     Kokkos::deep_copy(space, ring.cursor, cursor);
@@ -76,7 +80,11 @@ void replay(benchmark::State& state) {
 }
 
 void add_benchmarks() {
-  benchmark::RegisterBenchmark("replay/draw_gather_update", replay)->Arg(131072)->Arg(1 << 20)->Unit(benchmark::kMicrosecond)->UseRealTime();
+  benchmark::RegisterBenchmark("replay/draw_gather_update", replay)
+      ->Arg(131072)
+      ->Arg(1 << 20)
+      ->Unit(benchmark::kMicrosecond)
+      ->UseRealTime();
 }
 
 }  // namespace

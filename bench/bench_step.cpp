@@ -19,7 +19,8 @@ constexpr Reference references[] = {demo, demo_spectral, small_reference};
 /// Steps whose launches are timed together.
 constexpr int group = 10;
 
-/// "sample", "forward", ... of a label "vulpes::forward::trunk1"; launches of the priorities' way back are "priorities".
+/// "sample", "forward", ... of a label "vulpes::forward::trunk1"; launches of the priorities' way back are
+/// "priorities".
 std::string phase_of(const std::string& label) {
   if (label == "vulpes::sample::priorities" || label == "vulpes::segment_tree::update") return "priorities";
   const std::size_t begin = label.rfind("vulpes::", 0) == 0 ? 8 : 0;
@@ -28,8 +29,10 @@ std::string phase_of(const std::string& label) {
 
 void step(benchmark::State& state, Reference reference) {
   const Training<Space>& t = training<Space>(reference);
-  measure(state, t.space, [&] { t.step(); }, group);
-  set_rates(state, kernels::total_work(t.sizes, kernels::training_step_launches(t.sizes, reference.batch)), reference.batch);
+  measure(
+      state, t.space, [&] { t.step(); }, group);
+  set_rates(state, kernels::total_work(t.sizes, kernels::training_step_launches(t.sizes, reference.batch)),
+            reference.batch);
 }
 
 /// Milliseconds a step of every phase; "between" is what passes outside launches.
@@ -58,8 +61,8 @@ void phases(benchmark::State& state, Reference reference) {
   state.counters["step_ms"] = median(all);
 }
 
-/// The step against the floor of its products, taken in turns: neighbours on a busy machine disturb both alike. Counters
-/// are medians; the ratio is the median of each turn's.
+/// The step against the floor of its products, taken in turns: neighbours on a busy machine disturb both alike.
+/// Counters are medians; the ratio is the median of each turn's.
 void over_products(benchmark::State& state, Reference reference) {
   const Training<Space>& t = training<Space>(reference);
   const StepProducts& products = kept<StepProducts>(reference.name, [&] {
@@ -68,8 +71,10 @@ void over_products(benchmark::State& state, Reference reference) {
     return made;
   });
   const double s = t.shape.state, h1 = t.shape.hidden1;
-  const double expected = 2.0 * reference.batch * (5 * t.shape.multiply_adds() - h1 * s);  // no gradient of the first input
-  if (std::abs(products.flops() / expected - 1) > 1e-9) return state.SkipWithError("the products are not those of the step");
+  const double expected =
+      2.0 * reference.batch * (5 * t.shape.multiply_adds() - h1 * s);  // no gradient of the first input
+  if (std::abs(products.flops() / expected - 1) > 1e-9)
+    return state.SkipWithError("the products are not those of the step");
   std::vector<double> steps, floors, ratios;
   for (auto _ : state) {
     t.step();
@@ -122,9 +127,10 @@ void print_launches(const Reference& reference) {
   }
   const auto declared = kernels::training_step_launches(t.sizes, reference.batch);
   const double step_seconds = median(whole);
-  std::printf("\n%s, batch %d, state %d: %.3f ms a step (median of %d)\n", reference.name, reference.batch, t.shape.state,
-              1e3 * step_seconds, rounds);
-  std::printf("%-36s %6s %9s %7s %9s %9s %10s  %s\n", "launch", "rows", "us", "share", "GFLOP/s", "GB/s", "products", "best way");
+  std::printf("\n%s, batch %d, state %d: %.3f ms a step (median of %d)\n", reference.name, reference.batch,
+              t.shape.state, 1e3 * step_seconds, rounds);
+  std::printf("%-36s %6s %9s %7s %9s %9s %10s  %s\n", "launch", "rows", "us", "share", "GFLOP/s", "GB/s", "products",
+              "best way");
   std::map<std::string, std::size_t> seen;
   double launched = 0, excess = 0;
   for (std::size_t k = 0; k < labels.size(); ++k) {
@@ -132,8 +138,8 @@ void print_launches(const Reference& reference) {
     launched += seconds;
     const int rows = k < declared.size() && labels[k] == declared[k].label ? declared[k].rows : reference.batch;
     const kernels::Work work = kernels::work_of(labels[k], t.sizes, rows).value_or(kernels::Work{});
-    std::printf("%-36s %6d %9.1f %6.1f%% %9.1f %9.1f", labels[k].c_str(), rows, 1e6 * seconds, 100 * seconds / step_seconds,
-                1e-9 * work.flops / seconds, 1e-9 * work.bytes / seconds);
+    std::printf("%-36s %6d %9.1f %6.1f%% %9.1f %9.1f", labels[k].c_str(), rows, 1e6 * seconds,
+                100 * seconds / step_seconds, 1e-9 * work.flops / seconds, 1e-9 * work.bytes / seconds);
     const auto found = floor_of.find(labels[k]);
     if (found != floor_of.end() && seen[labels[k]] < found->second.size()) {
       const std::size_t index = seen[labels[k]]++;
@@ -141,16 +147,18 @@ void print_launches(const Reference& reference) {
       excess += seconds - floor;
       std::size_t nth = 0;
       for (const ProductLaunch& l : products.launches()) {
-        if ("vulpes::" + l.label == labels[k] && nth++ == index) std::printf(" %10.1f  %s", 1e6 * floor, name_of(l.best));
+        if ("vulpes::" + l.label == labels[k] && nth++ == index)
+          std::printf(" %10.1f  %s", 1e6 * floor, name_of(l.best));
       }
     }
     std::printf("\n");
   }
-  std::printf("%-36s %6s %9.1f %6.1f%%\n", "between launches", "", 1e6 * (step_seconds - launched), 100 * (step_seconds - launched) / step_seconds);
+  std::printf("%-36s %6s %9.1f %6.1f%%\n", "between launches", "", 1e6 * (step_seconds - launched),
+              100 * (step_seconds - launched) / step_seconds);
   double floor = 0;
   for (const ProductLaunch& l : products.launches()) floor += l.best_seconds;
-  std::printf("products alone %.3f ms, step / products %.3f; in launches of products beyond that: %.1f us\n", 1e3 * floor,
-              step_seconds / floor, 1e6 * excess);
+  std::printf("products alone %.3f ms, step / products %.3f; in launches of products beyond that: %.1f us\n",
+              1e3 * floor, step_seconds / floor, 1e6 * excess);
 }
 
 void add_benchmarks() {

@@ -19,8 +19,9 @@ std::string back_ends() {
 
 void add_context() {
   benchmark::AddCustomContext("commit", VULPES_BENCH_COMMIT);
-  benchmark::AddCustomContext("kokkos", std::to_string(KOKKOS_VERSION / 10000) + "." + std::to_string(KOKKOS_VERSION / 100 % 100) +
-                                            "." + std::to_string(KOKKOS_VERSION % 100));
+  benchmark::AddCustomContext("kokkos", std::to_string(KOKKOS_VERSION / 10000) + "." +
+                                            std::to_string(KOKKOS_VERSION / 100 % 100) + "." +
+                                            std::to_string(KOKKOS_VERSION % 100));
   benchmark::AddCustomContext("back_ends", back_ends());
   benchmark::AddCustomContext("space", DefaultSpace::name());
   benchmark::AddCustomContext("threads", std::to_string(Kokkos::DefaultHostExecutionSpace().concurrency()));
@@ -36,8 +37,9 @@ void add_context() {
 int run(int argc, char** argv, void (*add_benchmarks)()) {
   const Runtime runtime(argv);
   // Defaults come first: what the user gives afterwards wins.
-  std::string defaults[] = {"--benchmark_repetitions=9", "--benchmark_enable_random_interleaving=true", "--benchmark_min_time=0.2",
-                            "--benchmark_counters_tabular=true", "--benchmark_display_aggregates_only=true"};
+  std::string defaults[] = {"--benchmark_repetitions=9", "--benchmark_enable_random_interleaving=true",
+                            "--benchmark_min_time=0.2", "--benchmark_counters_tabular=true",
+                            "--benchmark_display_aggregates_only=true"};
   std::vector<char*> arguments = {argv[0]};
   for (std::string& d : defaults) arguments.push_back(d.data());
   arguments.insert(arguments.end(), argv + 1, argv + argc);

@@ -32,7 +32,7 @@ inline double median(std::vector<double> values) {
 /// Counters: flops, bytes and rows a second, from what one iteration declares.
 inline void set_rates(benchmark::State& state, const kernels::Work& work, double rows) {
   using Counter = benchmark::Counter;
-  state.counters["flops"] = Counter(work.flops, Counter::kIsIterationInvariantRate);
+  if (work.flops > 0) state.counters["flops"] = Counter(work.flops, Counter::kIsIterationInvariantRate);
   state.counters["bytes"] = Counter(work.bytes, Counter::kIsIterationInvariantRate, Counter::kIs1024);
   state.counters["rows"] = Counter(rows, Counter::kIsIterationInvariantRate);
 }
@@ -48,8 +48,8 @@ T& kept(const std::string& name, const Make& make) {
   return *one;
 }
 
-/// Calls `body` until the benchmark has run long enough; `space` is fenced at both ends of every `group` calls, so that a
-/// device's queue is neither left unmeasured nor drained after every call.
+/// Calls `body` until the benchmark has run long enough; `space` is fenced at both ends of every `group` calls, so that
+/// a device's queue is neither left unmeasured nor drained after every call.
 template <class Space, class Body>
 void measure(benchmark::State& state, const Space& space, const Body& body, int group = 10) {
   for (int i = 0; i < group; ++i) body();

@@ -1,5 +1,5 @@
-// Time of every launch, through Kokkos Tools: on host spaces a launch returns when it is done; on a device Kokkos fences at
-// both ends of a launch while a tool listens.
+// Time of every launch, through Kokkos Tools: on host spaces a launch returns when it is done; on a device Kokkos
+// fences at both ends of a launch while a tool listens.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@ struct TimedLaunch {
   double seconds;
 };
 
-/// Listens while it exists; only one at a time. A region whose name begins with "vulpes::" counts as one launch, with all
-/// that runs inside (matrix products of a library).
+/// Listens while it exists; only one at a time. A region whose name begins with "vulpes::" counts as one launch, with
+/// all that runs inside (matrix products of a library).
 class LaunchTimes {
  public:
   LaunchTimes();

@@ -12,8 +12,9 @@ void gemm(const Product<float>& p, int row0, int rows, int column0, int columns)
   const float* a = p.a.data + static_cast<std::int64_t>(row0) * (p.op_a == Op::none ? p.a.stride : 1);
   const float* b = p.b.data + static_cast<std::int64_t>(column0) * (p.op_b == Op::none ? 1 : p.b.stride);
   float* c = p.c.data + static_cast<std::int64_t>(row0) * p.c.stride + column0;
-  cblas_sgemm(CblasRowMajor, p.op_a == Op::none ? CblasNoTrans : CblasTrans, p.op_b == Op::none ? CblasNoTrans : CblasTrans, rows,
-              columns, p.k(), 1.0f, a, p.a.stride, b, p.b.stride, p.accumulate ? 1.0f : 0.0f, c, p.c.stride);
+  cblas_sgemm(CblasRowMajor, p.op_a == Op::none ? CblasNoTrans : CblasTrans,
+              p.op_b == Op::none ? CblasNoTrans : CblasTrans, rows, columns, p.k(), 1.0f, a, p.a.stride, b, p.b.stride,
+              p.accumulate ? 1.0f : 0.0f, c, p.c.stride);
 }
 
 /// Strip `part` of `parts` of n, cut at multiples of 16.
@@ -34,8 +35,10 @@ void run_launch(const Kokkos::DefaultHostExecutionSpace& space, const ProductLau
     for (int i = 0; i < products->count; ++i) {
       const Product<float>& p = products->products[i];
       const auto [begin, count] = strip(way == Way::rows ? p.m() : p.n(), static_cast<int>(part), parts);
-      if (way == Way::rows) gemm(p, begin, count, 0, p.n());
-      else gemm(p, 0, p.m(), begin, count);
+      if (way == Way::rows)
+        gemm(p, begin, count, 0, p.n());
+      else
+        gemm(p, 0, p.m(), begin, count);
     }
   });
 }
@@ -49,7 +52,8 @@ double time_launch(const Kokkos::DefaultHostExecutionSpace& space, const Product
   return taken;
 }
 
-Product<float> product(Op op_a, Block<const float> a, Op op_b, Block<const float> b, Block<float> c, bool accumulate = false) {
+Product<float> product(Op op_a, Block<const float> a, Op op_b, Block<const float> b, Block<float> c,
+                       bool accumulate = false) {
   Product<float> p;
   p.op_a = op_a;
   p.op_b = op_b;
@@ -81,11 +85,15 @@ void StepProducts::add(const char* label, std::initializer_list<Product<float>> 
 }
 
 StepProducts::StepProducts(const kernels::NetworkShape& s, int batch)
-    : network_(s), parameters_(network_.layout.size()), target_(network_.layout.size()), gradient_(network_.layout.size()),
+    : network_(s),
+      parameters_(network_.layout.size()),
+      target_(network_.layout.size()),
+      gradient_(network_.layout.size()),
       buffers_(space_, s, batch, 1) {
   // Values in a range that no product of the chain leaves for the denormals or the infinities.
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    parameters_[i] = target_[i] = 0.1f * (uniform_float(random_words({1, 1}, Purpose::test, 0, static_cast<std::uint32_t>(i))[0]) - 0.5f);
+    parameters_[i] = target_[i] =
+        0.1f * (uniform_float(random_words({1, 1}, Purpose::test, 0, static_cast<std::uint32_t>(i))[0]) - 0.5f);
   }
   Kokkos::deep_copy(space_, buffers_.online.input, 0.5f);
   Kokkos::deep_copy(space_, buffers_.loss.logit_gradient, 1e-3f);
@@ -97,13 +105,16 @@ StepProducts::StepProducts(const kernels::NetworkShape& s, int batch)
 
   const auto forward = [&](std::vector<float>& p, const kernels::Activations<Space, float>& a, int rows) {
     const auto top = [&](const Matrix<float, Space>& m) { return kernels::block_of(m).rows_from(0, rows); };
-    const auto layer = [&](const char* label, Block<float> x, Block<float> w, Block<float> y) { add(label, {product(N, x, T, w, y)}); };
+    const auto layer = [&](const char* label, Block<float> x, Block<float> w, Block<float> y) {
+      add(label, {product(N, x, T, w, y)});
+    };
     layer("forward::trunk1", top(a.input), weight(p, network_.trunk_weight[0]), top(a.trunk1));
     layer("forward::trunk2", top(a.trunk1), weight(p, network_.trunk_weight[1]), top(a.trunk2));
     Block<float> h = top(a.trunk2);
     for (int l = 0; l < s.blocks; ++l) {
       const std::int64_t offset = static_cast<std::int64_t>(l) * a.rows * width;
-      layer("forward::block", h, weight(p, network_.block_weight[l]), {a.block_relu.data() + offset, rows, width, width});
+      layer("forward::block", h, weight(p, network_.block_weight[l]),
+            {a.block_relu.data() + offset, rows, width, width});
       h = {a.block_output.data() + offset, rows, width, width};
     }
     layer("forward::hidden", h, network_.hidden_matrix(p.data()), top(a.hidden));
@@ -119,19 +130,30 @@ StepProducts::StepProducts(const kernels::NetworkShape& s, int batch)
   const kernels::Activations<Space, float>& a = buffers_.online;
   const auto top = [&](const Matrix<float, Space>& m) { return kernels::block_of(m).rows_from(0, batch); };
   const Block<float> dlogits = kernels::block_of(buffers_.loss.logit_gradient).columns_from(0, batch);
-  const Block<float> dhidden = kernels::block_of(buffers_.backward.hidden), dh = kernels::block_of(buffers_.backward.trunk2);
-  const Block<float> dblock = kernels::block_of(buffers_.backward.block), dtrunk1 = kernels::block_of(buffers_.backward.trunk1);
+  const Block<float> dhidden = kernels::block_of(buffers_.backward.hidden),
+                     dh = kernels::block_of(buffers_.backward.trunk2);
+  const Block<float> dblock = kernels::block_of(buffers_.backward.block),
+                     dtrunk1 = kernels::block_of(buffers_.backward.trunk1);
   const auto dl = [&](int d) { return dlogits.rows_from(network_.head_first_logit(d), network_.head_outputs(d)); };
-  const auto dw = [&](int d) { return product(N, dl(d), N, top(a.hidden).columns_from(d * hh, hh), weight(gradient_, network_.output_weight[d])); };
-  const auto dx = [&](int d) { return product(T, dl(d), N, weight(parameters_, network_.output_weight[d]), dhidden.columns_from(d * hh, hh)); };
+  const auto dw = [&](int d) {
+    return product(N, dl(d), N, top(a.hidden).columns_from(d * hh, hh), weight(gradient_, network_.output_weight[d]));
+  };
+  const auto dx = [&](int d) {
+    return product(T, dl(d), N, weight(parameters_, network_.output_weight[d]), dhidden.columns_from(d * hh, hh));
+  };
   add("backward::output_weights", {dw(0), dw(1), dw(2), dw(3)});
   add("backward::output_inputs", {dx(0), dx(1), dx(2), dx(3)});
-  const auto weights = [&](const char* label, Block<float> dy, Block<float> x, Block<float> to) { add(label, {product(T, dy, N, x, to)}); };
-  weights("backward::hidden_weights", dhidden, a.trunk_output().rows_from(0, batch), network_.hidden_matrix(gradient_.data()));
+  const auto weights = [&](const char* label, Block<float> dy, Block<float> x, Block<float> to) {
+    add(label, {product(T, dy, N, x, to)});
+  };
+  weights("backward::hidden_weights", dhidden, a.trunk_output().rows_from(0, batch),
+          network_.hidden_matrix(gradient_.data()));
   add("backward::hidden_inputs", {product(N, dhidden, N, network_.hidden_matrix(parameters_.data()), dh)});
   for (int l = s.blocks - 1; l >= 0; --l) {
-    const Block<float> x = l == 0 ? top(a.trunk2)
-                                  : Block<float>{a.block_output.data() + static_cast<std::int64_t>(l - 1) * a.rows * width, batch, width, width};
+    const Block<float> x = l == 0
+                               ? top(a.trunk2)
+                               : Block<float>{a.block_output.data() + static_cast<std::int64_t>(l - 1) * a.rows * width,
+                                              batch, width, width};
     weights("backward::block_weights", dblock, x, weight(gradient_, network_.block_weight[l]));
     add("backward::block_inputs", {product(N, dblock, N, weight(parameters_, network_.block_weight[l]), dh, true)});
   }

@@ -1,7 +1,7 @@
 // The matrix products of a training step alone, at the best rate that OpenBLAS reaches for each: the floor of a step.
 //
-// Operands are a second set of the step's own buffers, used in the step's order, so that each product finds in cache what
-// it would find in a step without anything else.
+// Operands are a second set of the step's own buffers, used in the step's order, so that each product finds in cache
+// what it would find in a step without anything else.
 #pragma once
 
 #include <string>

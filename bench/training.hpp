@@ -55,16 +55,19 @@ struct Training {
     data = trainer::load_dataset(config);
     const auto& fold = data.folds.front();
     const int columns = data.features.columns;
-    const auto normaliser = market::Normaliser::fit(data.features, fold.train.begin, fold.train.end, config.features.clip, nullptr);
-    table = kernels::MarketTable<Space>(space, data.account_bars, normaliser.apply(data.features), columns, data.bars.segment);
+    const auto normaliser =
+        market::Normaliser::fit(data.features, fold.train.begin, fold.train.end, config.features.clip, nullptr);
+    table = kernels::MarketTable<Space>(space, data.account_bars, normaliser.apply(data.features), columns,
+                                        data.bars.segment);
     shape = agent::network_shape(config.network, columns);
     if (r.state > 0) shape.state = r.state;
     const RandomKey key{1, 1};
-    learner.emplace(space, shape, agent::initial_parameters(kernels::Network(shape), key), config.optimiser.spectral_trunk,
-                    config.optimiser.spectral_output);
+    learner.emplace(space, shape, agent::initial_parameters(kernels::Network(shape), key),
+                    config.optimiser.spectral_trunk, config.optimiser.spectral_output);
     buffers = trainer::StepBuffers<Space>(space, shape, r.batch, 1000);
     replay.ring = kernels::ReplayRing<Space>(space, replay_rows, envs, 2);
-    replay.counts = allocate_zeroed<Kokkos::View<kernels::PriorityCounts, MemoryOf<Space>>>(space, "vulpes::bench::counts");
+    replay.counts =
+        allocate_zeroed<Kokkos::View<kernels::PriorityCounts, MemoryOf<Space>>>(space, "vulpes::bench::counts");
     collect_buffers = kernels::CollectBuffers<Space>(space, shape, envs);
     rules = trainer::make_step_rules(config, key, -3.0, 5.0, 50.0);
 
@@ -103,8 +106,8 @@ struct Training {
   }
 
   void collect_bar() const {
-    kernels::forward<Space, float>(space, learner->network, learner->buffers.parameters.data(), collect_buffers.activations,
-                                   collect_buffers.activations.rows);
+    kernels::forward<Space, float>(space, learner->network, learner->buffers.parameters.data(),
+                                   collect_buffers.activations, collect_buffers.activations.rows);
     kernels::act(space, collect_arguments, collect_buffers, replay.ring);
     kernels::close_windows(space, replay.ring, 1);
   }

@@ -18,7 +18,8 @@ Each choice below was timed against its alternatives on the host named in docs/m
   - parameters as one vector (`tree`: a tensor each), with barriers that keep XLA from computing moments twice;
   - logits as [atom, action, row], weighted sums over actions instead of gathers (against [row, action, atom]: loss and
     gradient 3.5 ms instead of 5.2).
-XLA flags that gained nothing beyond noise: fast math, 512-bit vectors preferred, one Eigen thread, no thunk runtime.
+XLA flags tried without a clear gain (set XLA_FLAGS to repeat): --xla_cpu_enable_fast_math=true, --xla_cpu_use_onednn=true,
+--xla_cpu_prefer_vector_width=512, --xla_cpu_multi_thread_eigen=false. Time it on a quiet host: two busy cores double it.
 """
 
 import argparse
@@ -83,8 +84,10 @@ def logits(p, x):
     weights, bias = p["hidden"]
     hidden = relu(weights.T @ h.T + bias[:, None])
     weights, biases = p["output"]
-    return [(weights[i].T @ hidden[i * HH : (i + 1) * HH] + biases[i][:, None]).reshape(Z, n, -1)
-            for i, n in enumerate((1, *ACTIONS))]
+    return [
+        (weights[i].T @ hidden[i * HH : (i + 1) * HH] + biases[i][:, None]).reshape(Z, n, -1)
+        for i, n in enumerate((1, *ACTIONS))
+    ]
 
 
 def chosen(raw, actions):
@@ -209,19 +212,33 @@ def train_step(state, replay, decay, variant, unravel):
         m = BETA1 * m + (1 - BETA1) * g
         v = BETA2 * v + (1 - BETA2) * g * g
         m, v = jax.lax.optimization_barrier((m, v))  # else XLA computes them once more for p, and p for the target
-        p = jax.lax.optimization_barrier(p - first_scale * m / (jnp.sqrt(v * second_scale) + EPSILON) - rate * decay * p)
+        p = jax.lax.optimization_barrier(
+            p - first_scale * m / (jnp.sqrt(v * second_scale) + EPSILON) - rate * decay * p
+        )
         return p, m, v, (1 - TAU) * target + TAU * p
 
     updated = jax.tree.map(adamw, state["online"], gradient, state["first"], state["second"], state["target"], decay)
     online, first, second, target = (
-        jax.tree.map(lambda x: x[i], updated, is_leaf=lambda x: isinstance(x, tuple) and len(x) == 4) for i in range(4)
-    ) if variant == "tree" else updated
+        (
+            jax.tree.map(lambda x: x[i], updated, is_leaf=lambda x: isinstance(x, tuple) and len(x) == 4)
+            for i in range(4)
+        )
+        if variant == "tree"
+        else updated
+    )
 
     entropy = -jnp.sum(jax.scipy.special.xlogy(m, m), axis=0)
     delta = jnp.maximum(cross_entropy - entropy, 0.0)
     tree = update(state["tree"], rows, (delta + PRIORITY_EPSILON) ** ALPHA, variant)
-    return {"online": online, "target": target, "first": first, "second": second, "tree": tree, "key": state["key"], "t": t}, {
-        "loss": total, "norm": norm, "delta": delta.mean()}
+    return {
+        "online": online,
+        "target": target,
+        "first": first,
+        "second": second,
+        "tree": tree,
+        "key": state["key"],
+        "t": t,
+    }, {"loss": total, "norm": norm, "delta": delta.mean()}
 
 
 def make_replay(rng):
@@ -246,8 +263,15 @@ def start(variant, seed=1):
         decay, _ = ravel_pytree(decay)
     fresh = lambda: jax.tree.map(lambda x: jnp.array(x, copy=True), parameters)
     zeros = lambda: jax.tree.map(jnp.zeros_like, parameters)
-    state = {"online": fresh(), "target": fresh(), "first": zeros(), "second": zeros(),
-             "tree": build_tree(jnp.asarray(rng.uniform(0.1, 1, ROWS), jnp.float32)), "key": jax.random.key(seed), "t": jnp.int32(0)}
+    state = {
+        "online": fresh(),
+        "target": fresh(),
+        "first": zeros(),
+        "second": zeros(),
+        "tree": build_tree(jnp.asarray(rng.uniform(0.1, 1, ROWS), jnp.float32)),
+        "key": jax.random.key(seed),
+        "t": jnp.int32(0),
+    }
     replay = jax.tree.map(jnp.asarray, make_replay(rng))
     step = jax.jit(functools.partial(train_step, variant=variant, unravel=unravel), donate_argnums=0)
     decay = jax.tree.map(jnp.asarray, decay)
@@ -298,20 +322,32 @@ def check():
         for i, head in enumerate(heads):
             tensors[f"hidden.{head}.weight"] = p["hidden"][0].T[i * HH : (i + 1) * HH]
             tensors[f"output.{head}.weight"] = action_major(p["output"][0][i].T)
-        return tensors | {"hidden.bias": p["hidden"][1], "output.bias": np.concatenate([action_major(b) for b in p["output"][1]])}
+        return tensors | {
+            "hidden.bias": p["hidden"][1],
+            "output.bias": np.concatenate([action_major(b) for b in p["output"][1]]),
+        }
 
     wide = lambda tree: {k: np.asarray(v, np.float64) for k, v in tree.items()}
     options = {"double_dqn": jnp.asarray(True), "mean": jnp.asarray(True), "next_action": jnp.full((B, 3), -1)}
     right, right_gradient = reference.loss_and_gradient(
-        wide(named(online)), wide(named(target)), {**wide(batch), "actions": batch["actions"]},
-        np.array([VMIN, VMAX]), 1.0, options, atoms=Z)
+        wide(named(online)),
+        wide(named(target)),
+        {**wide(batch), "actions": batch["actions"]},
+        np.array([VMIN, VMAX]),
+        1.0,
+        options,
+        atoms=Z,
+    )
     for variant in ("best", "scatter", "joint"):
         total, rows, m, gradient = jax.jit(functools.partial(loss_and_gradient, variant=variant, unravel=lambda p: p))(
-            online, target, batch)
+            online, target, batch
+        )
         gradient = named(jax.tree.map(np.asarray, gradient))
         worst = max(np.abs(gradient[k] - g).max() / np.abs(g).max() for k, g in right_gradient.items())
         error = abs(float(total) / float(right["loss/total"]) - 1)
-        print(f"{variant}: loss {error:.1e}, target {np.abs(m.T - right['target'][:, 0]).max():.1e}, gradient {worst:.1e}")
+        print(
+            f"{variant}: loss {error:.1e}, target {np.abs(m.T - right['target'][:, 0]).max():.1e}, gradient {worst:.1e}"
+        )
         if not (error < 1e-5 and worst < 1e-5):
             return 1
     return 0
@@ -327,12 +363,26 @@ def main():
     if options.check:
         return check()
     times = measure(options.variant or ["best"], options.steps, options.repetitions)
-    print(json.dumps({
-        "name": "jax_demo_step", "batch": B, "steps": options.steps, "repetitions": options.repetitions, "unit": "ms a step",
-        "jax": jax.__version__, "cores": os.cpu_count(), "machine": platform.machine(), "xla_flags": os.environ.get("XLA_FLAGS", ""),
-        "load": os.getloadavg()[0],
-        "variants": {v: {"median": round(statistics.median(t), 4), "best": round(min(t), 4)} for v, t in times.items()},
-    }, indent=1))
+    print(
+        json.dumps(
+            {
+                "name": "jax_demo_step",
+                "batch": B,
+                "steps": options.steps,
+                "repetitions": options.repetitions,
+                "unit": "ms a step",
+                "jax": jax.__version__,
+                "cores": os.cpu_count(),
+                "machine": platform.machine(),
+                "xla_flags": os.environ.get("XLA_FLAGS", ""),
+                "load": os.getloadavg()[0],
+                "variants": {
+                    v: {"median": round(statistics.median(t), 4), "best": round(min(t), 4)} for v, t in times.items()
+                },
+            },
+            indent=1,
+        )
+    )
     return 0
 
 

@@ -27,14 +27,6 @@ class Determinism(FolderTest):
         settings = {"run.device": "serial", "train.steps": 200}
         self.assert_same_result(self.trained("a", settings), self.trained("b", settings))
 
-    def test_one_thread_and_two_collect_the_same(self):
-        # Products are split over threads by rows or columns, never along a sum: threads do not change a bit.
-        settings = {"train.steps": 200}
-        one = self.trained("one", settings, env={"OMP_NUM_THREADS": "1"})
-        two = self.trained("two", settings, env={"OMP_NUM_THREADS": "2"})
-        self.assertEqual(one.metrics(), two.metrics())
-        self.assertEqual(parameter_hash(one.newest()), parameter_hash(two.newest()))
-
 
 class Folds(FolderTest):
     def test_a_fold_alone_equals_the_fold_among_others(self):

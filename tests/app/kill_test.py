@@ -8,9 +8,9 @@ import time
 from vulpes_run import FolderTest, main, parameter_hash
 
 KILLS = 20
-STEPS = 1200
-# A checkpoint every 20 steps, so that a kill costs little and many fall into the writing of one.
-SETTINGS = {"train.steps": STEPS, "train.epoch_steps": 20, "agent.n_step": 2, "optimiser.spectral_trunk": 3,
+STEPS = 4000
+# A checkpoint every 25 steps, so that a kill costs little and many fall into the writing of one.
+SETTINGS = {"train.steps": STEPS, "train.epoch_steps": 25, "agent.n_step": 2, "optimiser.spectral_trunk": 3,
             "synthetic.validation_bars": 256}  # fmt: skip
 
 
@@ -19,7 +19,12 @@ class Kill(FolderTest):
         draw = random.Random(20)
         whole = self.run_in("whole")
         began = time.monotonic()
-        whole.train(SETTINGS)
+        process = whole.start(SETTINGS)
+        while process.poll() is None and not whole.step():
+            time.sleep(0.001)
+        startup = time.monotonic() - began
+        process.communicate()
+        self.assertEqual(process.returncode, 0)
         duration = time.monotonic() - began
 
         run = self.run_in("killed")
@@ -30,9 +35,9 @@ class Kill(FolderTest):
                 process = run.start(SETTINGS)
             else:
                 process = run.start()
-            # Uniform over what this kill's share of the remaining duration is, starting up included.
-            remaining = duration * (1 - run.step() / STEPS)
-            delay = draw.uniform(0, 2 * remaining / (KILLS - kill + 1)) + draw.uniform(0, 0.5)
+            # Uniform over starting up and this kill's share of what remains to be trained.
+            remaining = (duration - startup) * (1 - run.step() / STEPS)
+            delay = draw.uniform(0, startup + 2 * remaining / (KILLS - kill + 1))
             deadline = time.monotonic() + delay
             while time.monotonic() < deadline and process.poll() is None:
                 time.sleep(0.001)

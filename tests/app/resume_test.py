@@ -8,13 +8,13 @@ from vulpes_run import (DONE, INTERRUPTED, OTHER_PATHS, SIGNALS, FolderTest, dig
 
 
 class Resume(FolderTest):
-    def stopped(self, name, settings, how, rows=1):
+    def stopped(self, name, settings, how, rows=2):
         """A run that was stopped between two validations."""
         run = self.run_in(name)
         code = interrupt_after(run, run.start(settings), rows, how)
         self.assertEqual(code, INTERRUPTED)
         step = run.step()
-        self.assertTrue(100 * rows <= step < 400, f"stopped at step {step}: not within the run")
+        self.assertTrue(100 * rows <= step < 800, f"stopped at step {step}: not within the run")
         self.assertFalse((run.path / "summary.json").exists())
         return run
 
@@ -26,7 +26,7 @@ class Resume(FolderTest):
         result = run.resume()
         self.assertIn(f"resumed at step {step}", result.stderr)
         self.assert_same_result(whole, run)
-        print(f"stopped at step {step} of 400, resumed: parameters {parameter_hash(run.newest())} as uninterrupted")
+        print(f"stopped at step {step} of 800, resumed: parameters {parameter_hash(run.newest())} as uninterrupted")
 
     def test_after_sigusr1(self):
         self.equals_the_uninterrupted_run({}, signal_process(SIGNALS["SIGUSR1"]))
@@ -41,13 +41,13 @@ class Resume(FolderTest):
 
     def test_several_stops_at_one_step(self):
         whole = self.trained("whole")
-        run = self.stopped("stopped", {}, touch_stop, rows=2)
+        run = self.stopped("stopped", {}, touch_stop)
         before = digest(run.newest())
         # The stop file is still there: the run stops again, where it was.
         run.resume(code=INTERRUPTED)
         self.assertEqual(digest(run.newest()), before)
         (run.path / "stop").unlink()
-        self.assertEqual(interrupt_after(run, run.start(), 3, signal_process(SIGNALS["SIGINT"])), INTERRUPTED)
+        self.assertEqual(interrupt_after(run, run.start(), 2, signal_process(SIGNALS["SIGINT"])), INTERRUPTED)
         run.resume()
         self.assert_same_result(whole, run)
 
@@ -61,18 +61,18 @@ class Resume(FolderTest):
         self.assertEqual(run.summary()["test"], test)
 
     def test_patience_counts_over_a_resume(self):
-        settings = {"train.patience": 2, "optimiser.learning_rate": 0}  # nothing gets better after the first validation
+        settings = {"train.patience": 5, "optimiser.learning_rate": 0}  # nothing gets better after the first validation
         whole = self.trained("whole", settings)
-        self.assertEqual(len(whole.metrics()), 3)
-        run = self.stopped("stopped", settings, signal_process(SIGNALS["SIGUSR1"]), rows=2)
+        self.assertEqual(len(whole.metrics()), 6)
+        run = self.stopped("stopped", settings, signal_process(SIGNALS["SIGUSR1"]))
         run.resume()
         self.assert_same_result(whole, run)
 
     def test_a_stop_in_the_second_fold(self):
-        settings = {"folds.kind": "rolling", "folds.count": 2, "train.steps": 200, "train.epoch_steps": 50}
+        settings = {"folds.kind": "rolling", "folds.count": 2, "train.steps": 400}
         whole = self.trained("whole", settings)
         run = self.run_in("stopped")
-        code = interrupt_after(run, run.start(settings), 5, signal_process(SIGNALS["SIGUSR1"]))
+        code = interrupt_after(run, run.start(settings), 6, signal_process(SIGNALS["SIGUSR1"]))
         self.assertEqual(code, INTERRUPTED)
         self.assertEqual(run.full_checkpoints()[-1][0], 2)
         run.resume()

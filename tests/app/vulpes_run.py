@@ -22,11 +22,11 @@ DONE, FAILED, BAD_USAGE, INTERRUPTED, SKIPPED = 0, 1, 2, 75, 77
 # Columns of metrics.csv that say how fast the run was; all others are a function of configuration and seed.
 TIME_COLUMNS = {"steps_per_second", "bar_steps_per_second", "validation_seconds"}
 
-# 400 steps take about a second on one core.
+# A run takes about half a second on an idle core.
 TINY = {
     "network.hidden1": 16, "network.hidden2": 16, "network.head_hidden": 8, "network.atoms": 11,
     "agent.warmup_steps": 100, "agent.blend_steps": 100, "optimiser.ramp_steps": 50,
-    "train.steps": 400, "train.epoch_steps": 100, "train.batch": 32,
+    "train.steps": 800, "train.epoch_steps": 100, "train.batch": 32,
     "collect.envs": 16, "collect.window": 32, "replay.rows": 2048, "replay.learning_starts": 256,
     "synthetic.train_bars": 4096, "synthetic.validation_bars": 1024, "synthetic.test_bars": 1024,
     "synthetic.test_paths": 2, "synthetic.optimum_draws": 512, "synthetic.optimum_points": 11,
@@ -131,11 +131,15 @@ def digest(path) -> str:
 
 
 def interrupt_after(run: Run, process, rows: int, how) -> int:
-    """Waits for `rows` rows of metrics, calls how(run, process), returns the exit code."""
-    deadline = time.monotonic() + 60
-    while run.rows() < rows and process.poll() is None and time.monotonic() < deadline:
+    """Waits for `rows` more rows of metrics and a third of an epoch, calls how(run, process), returns the exit code."""
+    before, seen, last_change = run.rows(), 0, time.monotonic()
+    while seen < rows and process.poll() is None and time.monotonic() < last_change + 60:
         time.sleep(0.001)
-    time.sleep(0.03)  # some steps into the next epoch
+        if run.rows() > before + seen:
+            epoch, last_change = time.monotonic() - last_change, time.monotonic()
+            seen = run.rows() - before
+            if seen >= rows and rows > 1:
+                time.sleep(epoch / 3)
     how(run, process)
     process.communicate(timeout=60)
     return process.returncode

@@ -1,5 +1,5 @@
-// Every launch of a training step, of collection and of a backtest declares its work (kernels/work.hpp), and the lists of
-// launches there are what runs.
+// Every launch of a training step, of collection and of a backtest declares its work (kernels/work.hpp), and the lists
+// of launches there are what runs.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -92,10 +92,13 @@ TYPED_TEST(DeclaredWork, OfCollection) {
 
 TYPED_TEST(DeclaredWork, OfABacktest) {
   const auto range = this->parts.data.folds[0].validation;
-  const std::vector<evaluator::Walk> walks = {{static_cast<std::uint32_t>(range.begin), static_cast<std::uint32_t>(range.begin + 3)}};
-  const evaluator::Actor<TypeParam> actor{this->parts.learner->network, this->parts.rules.support, this->parts.learner->buffers.parameters};
+  const std::vector<evaluator::Walk> walks = {
+      {static_cast<std::uint32_t>(range.begin), static_cast<std::uint32_t>(range.begin + 3)}};
+  const evaluator::Actor<TypeParam> actor{this->parts.learner->network, this->parts.rules.support,
+                                          this->parts.learner->buffers.parameters};
   const auto launched = launches_of([&] {
-    evaluator::backtest(this->parts.space, actor, this->parts.table, this->parts.arguments.rules, this->parts.arguments.window, walks);
+    evaluator::backtest(this->parts.space, actor, this->parts.table, this->parts.arguments.rules,
+                        this->parts.arguments.window, walks);
   });
   expect_entries(launched, this->sizes, 1);
   std::vector<std::string> expected = {"vulpes::backtest::begin"};

@@ -83,8 +83,19 @@ class Settings:
         values = {}
         for section, names in {
             "agent": ("double_dqn", "target", "warmup_steps", "blend_steps"),
-            "optimiser": ("learning_rate", "final_fraction", "ramp_steps", "beta1", "beta2", "epsilon", "weight_decay",
-                          "clip_norm", "tau", "spectral_trunk", "spectral_output"),
+            "optimiser": (
+                "learning_rate",
+                "final_fraction",
+                "ramp_steps",
+                "beta1",
+                "beta2",
+                "epsilon",
+                "weight_decay",
+                "clip_norm",
+                "tau",
+                "spectral_trunk",
+                "spectral_output",
+            ),
             "train": ("steps",),
         }.items():
             for name in names:
@@ -206,7 +217,7 @@ def make_target(online, target, batch, z, options):
 
 
 def loss(online, logit_offset, m, batch, z, blend):
-    """(1/B) sum_i w_i of the blended loss. `logit_offset` (zero) makes the raw outputs something to differentiate by."""
+    """(1/B) sum_i w_i of the blended loss. `logit_offset` (zero) lets the raw outputs be differentiated by."""
     outputs, pre = forward(online, batch["states"])
     outputs = outputs + logit_offset
     log_p = log_probabilities(outputs, z.shape[0])
@@ -313,7 +324,9 @@ def evaluate(state, settings, next_action=None, online=None):
     support = jnp.asarray([state["support/vmin"], state["support/vmax"]], jnp.float64)
     blend = settings.blend(int(state["counters/iteration"]))
     atoms = online["output.value.weight"].shape[0]
-    result, gradient = loss_and_gradient(online, group(state, "parameters/target/"), batch, support, blend, options, atoms)
+    result, gradient = loss_and_gradient(
+        online, group(state, "parameters/target/"), batch, support, blend, options, atoms
+    )
     return {k: np.asarray(v) for k, v in result.items()}, {k: np.asarray(v) for k, v in gradient.items()}
 
 

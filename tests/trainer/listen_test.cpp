@@ -39,7 +39,8 @@ class Listener {
       events->push_back({Event::copy, std::string(from) + " -> " + to, 0, bytes});
     });
     tools::set_allocate_data_callback([](Kokkos::Tools::SpaceHandle, const char* name, const void*, std::uint64_t bytes) {
-      events->push_back({Event::allocation, name, 0, bytes});
+      // Kokkos' own scratch memory of a new instance.
+      if (std::string(name).rfind("Kokkos::", 0) != 0) events->push_back({Event::allocation, name, 0, bytes});
     });
   }
   ~Listener() { stop(); }

@@ -2,8 +2,9 @@
 //
 // Flops: an addition, a product, a comparison with its selection, a division or a root counts 1; an exponential
 // `exponential_flops`, a logarithm or power `logarithm_flops` (what core/math.hpp spends on them). Integer work (random
-// words, tree search) counts nothing. Bytes: every operand read once, every result written once; work space that one launch
-// writes and reads again counts nothing. A measured figure may exceed the declared one where caches are too small.
+// words, tree search) counts nothing. Bytes: every operand read once, every result written once; work space that one
+// launch writes and reads again counts nothing. A measured figure may exceed the declared one where caches are too
+// small.
 #pragma once
 
 #include <optional>
@@ -31,11 +32,11 @@ struct WorkSizes {
   NetworkShape shape;
   int feature_columns = 0;  ///< F, of the market table
   int n_step = 1;
-  int tree_levels = 1;      ///< of the replay's segment tree, the root included
+  int tree_levels = 1;  ///< of the replay's segment tree, the root included
   std::int64_t replay_rows = 0;
-  bool per_branch = false;        ///< a target for each branch
-  bool spectral_trunk = false;    ///< trunk, block and hidden matrices are bounded
-  bool spectral_output = false;   ///< output matrices are bounded
+  bool per_branch = false;       ///< a target for each branch
+  bool spectral_trunk = false;   ///< trunk, block and hidden matrices are bounded
+  bool spectral_output = false;  ///< output matrices are bounded
 };
 
 /// One launch: its label, and the rows (batch, both states of a batch, accounts) that it works on.
@@ -110,8 +111,8 @@ inline double action_value_flops(const NetworkShape& s) {
   const double a = total_actions, d = branches, z = s.atoms;
   return z * (2 * a + 3 * d) + z * a * (7 + exponential_flops);
 }
-/// Flops of the loss for one row: Q(s'), distribution and projection of the target, C51 and MSE with their gradients, the
-/// gradient's way to all logits.
+/// Flops of the loss for one row: Q(s'), distribution and projection of the target, C51 and MSE with their gradients,
+/// the gradient's way to all logits.
 inline double loss_flops(const WorkSizes& sizes) {
   const double a = total_actions, d = branches, z = sizes.shape.atoms, targets = sizes.per_branch ? d : 1;
   const double chosen = z * (3 * a + 3 * d);
@@ -124,8 +125,9 @@ inline double loss_flops(const WorkSizes& sizes) {
 /// Flops and bytes of one account's bar without the network: actions, the bar, the next state.
 inline Work account_bar(const WorkSizes& z, double account_bytes, double record_bytes) {
   const NetworkShape& s = z.shape;
-  return {action_value_flops(s) + account_flops + inputs_flops,
-          4.0 * s.logits() + 2 * sizeof(market::Bar) + 2 * account_bytes + record_bytes + 4.0 * (z.feature_columns + s.state)};
+  return {action_value_flops(s) + account_flops + inputs_flops, 4.0 * s.logits() + 2 * sizeof(market::Bar) +
+                                                                    2 * account_bytes + record_bytes +
+                                                                    4.0 * (z.feature_columns + s.state)};
 }
 
 }  // namespace work
@@ -134,7 +136,8 @@ inline Work account_bar(const WorkSizes& z, double account_bytes, double record_
 inline std::optional<Work> work_of(std::string_view label, const WorkSizes& z, int rows) {
   using namespace work;
   const NetworkShape& s = z.shape;
-  const double r = rows, h1 = s.hidden1, h2 = s.hidden2, hh = s.head_hidden, hidden = s.hidden_width(), logits = s.logits();
+  const double r = rows, h1 = s.hidden1, h2 = s.hidden2, hh = s.head_hidden, hidden = s.hidden_width(),
+               logits = s.logits();
   const double parameters = static_cast<double>(Network(s).layout.parameter_count());
   constexpr int row_figures = row_outputs;
   const auto is = [&](std::string_view name) { return label == name; };
@@ -150,15 +153,18 @@ inline std::optional<Work> work_of(std::string_view label, const WorkSizes& z, i
     return Work{r * loss_flops(z), r * (4 * 4 * logits + branches + 4 * (3 + row_figures))};
   }
 
-  if (is("vulpes::backward::output_weights")) return each_head(s, [&](double out) { return weight_gradient(r, out, hh); });
-  if (is("vulpes::backward::output_inputs")) return each_head(s, [&](double out) { return input_gradient(r, out, hh, true, false); });
+  if (is("vulpes::backward::output_weights"))
+    return each_head(s, [&](double out) { return weight_gradient(r, out, hh); });
+  if (is("vulpes::backward::output_inputs"))
+    return each_head(s, [&](double out) { return input_gradient(r, out, hh, true, false); });
   if (is("vulpes::backward::hidden_weights")) return weight_gradient(r, hidden, h2);
   if (is("vulpes::backward::hidden_inputs")) return input_gradient(r, hidden, h2, s.blocks == 0, false);
   if (is("vulpes::backward::residual")) return elements(r * h2, 2);
   if (is("vulpes::backward::block_weights")) return weight_gradient(r, h2, h2);
   if (is("vulpes::backward::block_inputs")) {
     Work w = input_gradient(r, h2, h2, false, true);
-    return w += {r * h2 / s.blocks, 4 * r * h2 / s.blocks};  // the first block's launch alone has a mask: a mean over blocks
+    return w +=
+           {r * h2 / s.blocks, 4 * r * h2 / s.blocks};  // the first block's launch alone has a mask: a mean over blocks
   }
   if (is("vulpes::backward::trunk2_weights")) return weight_gradient(r, h2, h1);
   if (is("vulpes::backward::trunk2_inputs")) return input_gradient(r, h2, h1, true, false);
@@ -182,7 +188,8 @@ inline std::optional<Work> work_of(std::string_view label, const WorkSizes& z, i
   if (is("vulpes::sample::draw")) return Work{0, r * (search_bytes + 4 + 4 + 8)};
   if (is("vulpes::sample::gather")) {
     return Work{r * (5.0 * z.n_step + 2 * inputs_flops + logarithm_flops),
-                r * (8 + static_cast<double>(sizeof(ReplayRow)) * z.n_step + 2 * 4.0 * (z.feature_columns + s.state) + branches + 12)};
+                r * (8 + static_cast<double>(sizeof(ReplayRow)) * z.n_step + 2 * 4.0 * (z.feature_columns + s.state) +
+                     branches + 12)};
   }
   if (is("vulpes::sample::priorities")) return Work{r * logarithm_flops, r * (4 + 4 + 8 + 4 + 4 + 2 * 4)};
   if (is("vulpes::segment_tree::update")) return Work{r, r * (4 + 4 + 2 * 4 + 2 * 4 + 2 * 8.0 * z.tree_levels)};
@@ -193,14 +200,16 @@ inline std::optional<Work> work_of(std::string_view label, const WorkSizes& z, i
 
   if (is("vulpes::collect::begin_episodes")) return Work{0, r * (sizeof(Environment) + sizeof(StartInterval))};
   if (is("vulpes::collect::write_states")) {
-    return Work{r * inputs_flops, r * (sizeof(Environment) + sizeof(market::Bar) + 4.0 * (z.feature_columns + s.state))};
+    return Work{r * inputs_flops,
+                r * (sizeof(Environment) + sizeof(market::Bar) + 4.0 * (z.feature_columns + s.state))};
   }
   if (is("vulpes::collect::act")) {
     const Work bar = account_bar(z, sizeof(Environment), sizeof(ReplayRow));
     return Work{r * bar.flops, r * bar.bytes};
   }
   if (is("vulpes::backtest::begin")) {
-    return Work{r * inputs_flops, r * (sizeof(BacktestAccount) + sizeof(market::Bar) + 4.0 * (z.feature_columns + s.state))};
+    return Work{r * inputs_flops,
+                r * (sizeof(BacktestAccount) + sizeof(market::Bar) + 4.0 * (z.feature_columns + s.state))};
   }
   if (is("vulpes::backtest::step")) {
     const Work bar = account_bar(z, sizeof(BacktestAccount), sizeof(BacktestRecord));
@@ -225,7 +234,8 @@ inline std::vector<Launch> forward_launches(const NetworkShape& s, int rows) {
 inline std::vector<Launch> training_step_launches(const WorkSizes& z, int batch) {
   std::vector<Launch> all = {{"vulpes::sample::draw", batch}, {"vulpes::sample::gather", batch}};
   const auto add = [&](const std::vector<Launch>& more) { all.insert(all.end(), more.begin(), more.end()); };
-  if (z.spectral_trunk || z.spectral_output) add({{"vulpes::spectral::left", batch}, {"vulpes::spectral::right", batch}});
+  if (z.spectral_trunk || z.spectral_output)
+    add({{"vulpes::spectral::left", batch}, {"vulpes::spectral::right", batch}});
   add(forward_launches(z.shape, 2 * batch));  // online network: s and s'
   add(forward_launches(z.shape, batch));      // target network: s'
   add({{"vulpes::loss", batch},
@@ -234,7 +244,9 @@ inline std::vector<Launch> training_step_launches(const WorkSizes& z, int batch)
        {"vulpes::backward::hidden_weights", batch},
        {"vulpes::backward::hidden_inputs", batch}});
   for (int l = 0; l < z.shape.blocks; ++l) {
-    add({{"vulpes::backward::residual", batch}, {"vulpes::backward::block_weights", batch}, {"vulpes::backward::block_inputs", batch}});
+    add({{"vulpes::backward::residual", batch},
+         {"vulpes::backward::block_weights", batch},
+         {"vulpes::backward::block_inputs", batch}});
   }
   add({{"vulpes::backward::trunk2_weights", batch},
        {"vulpes::backward::trunk2_inputs", batch},
