@@ -4,22 +4,22 @@
     scripts/python-deps && .deps/venv/bin/python bench/peers/jax_demo_step.py [--steps 200] [--repetitions 9]
     .deps/venv/bin/python bench/peers/jax_demo_step.py --check     # its loss and gradient against tests/reference
 
-The work is that of `vulpes train` in its C51 phase with the settings of the demonstration: batch 256, S 40, H 128 / 64, one
-block, Hh 64, Z 51, branches 9 / 3 / 3, a prioritised replay of 131,072 rows; sampling, three forward passes, double
+The work is that of `vulpes train` in its C51 phase with the settings of the demonstration: batch 256, S 40, H 128 / 64,
+one block, Hh 64, Z 51, branches 9 / 3 / 3, a prioritised replay of 131,072 rows; sampling, three forward passes, double
 DQN target (mean), loss and gradient, clip, AdamW, Polyak average, priorities: one jitted function, its buffers donated.
 Rows are gathered from stored states (Vulpes gathers features by index and derives rewards: more work).
 
 Each choice below was timed against its alternatives on the host named in docs/measurements; --variant runs the others:
   - replay: a sum tree of fan-out 64 (draws and updates touch 3 x 256 rows of 64) instead of a cumulative sum over all
     priorities (`cumsum`);
-  - projection: it is linear in p, so for target = mean the three branches' p(a*) are averaged first and projected once, by
-    a triangular kernel (`scatter`: by indexed additions);
+  - projection: it is linear in p, so for target = mean the three branches' p(a*) are averaged first and projected once,
+    by a triangular kernel (`scatter`: by indexed additions);
   - online(s) and online(s') as two passes (`joint`: one pass over both, gradient of half of it);
   - parameters as one vector (`tree`: a tensor each), with barriers that keep XLA from computing moments twice;
   - logits as [atom, action, row], weighted sums over actions instead of gathers (against [row, action, atom]: loss and
     gradient 3.5 ms instead of 5.2).
-XLA flags tried without a clear gain (set XLA_FLAGS to repeat): --xla_cpu_enable_fast_math=true, --xla_cpu_use_onednn=true,
---xla_cpu_prefer_vector_width=512, --xla_cpu_multi_thread_eigen=false. Time it on a quiet host: two busy cores double it.
+XLA flags tried without a gain (set XLA_FLAGS to repeat): --xla_cpu_enable_fast_math=true, --xla_cpu_use_onednn=true,
+--xla_cpu_prefer_vector_width=512, --xla_cpu_multi_thread_eigen=false. Time it on a quiet host: busy cores double it.
 """
 
 import argparse

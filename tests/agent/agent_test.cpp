@@ -71,8 +71,8 @@ TEST(FlatBuffer, EveryLayersMatrixAliasesItsSlice) {
 }
 
 template <class Space>
-std::vector<float> logits_of(const Space& space, const kernels::Network& network, const Vector<float, Space>& parameters,
-                             const kernels::Activations<Space, float>& a) {
+std::vector<float> logits_of(const Space& space, const kernels::Network& network,
+                             const Vector<float, Space>& parameters, const kernels::Activations<Space, float>& a) {
   kernels::forward<Space, float>(space, network, parameters.data(), a, a.rows);
   space.fence("vulpes::test::forward");
   const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), a.logits);
@@ -148,7 +148,9 @@ TEST(ParameterHash, IsFnv1aOfTheBytes) {
 
 class PolicyFile : public testing::Test {
  protected:
-  PolicyFile() : path_((std::filesystem::temp_directory_path() / ("vulpes_policy_" + std::to_string(::getpid()) + ".h5")).string()) {
+  PolicyFile()
+      : path_((std::filesystem::temp_directory_path() / ("vulpes_policy_" + std::to_string(::getpid()) + ".h5"))
+                  .string()) {
     policy_.config.network = {32, 24, 2, 16, 11};
     policy_.config.agent.gamma = 0.9;
     policy_.config.features.clip = 4;
@@ -198,7 +200,8 @@ TEST_F(PolicyFile, HoldsOneDatasetATensor) {
   for (const TensorSlice& t : network.layout.tensors()) {
     const io::Extents extents = file.extents("parameters/" + t.name);
     if (t.is_weight) {
-      EXPECT_EQ(extents, (io::Extents{static_cast<std::uint64_t>(t.rows), static_cast<std::uint64_t>(t.columns)})) << t.name;
+      EXPECT_EQ(extents, (io::Extents{static_cast<std::uint64_t>(t.rows), static_cast<std::uint64_t>(t.columns)}))
+          << t.name;
     } else {
       EXPECT_EQ(extents, (io::Extents{static_cast<std::uint64_t>(t.columns)})) << t.name;
     }

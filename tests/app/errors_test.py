@@ -87,6 +87,8 @@ class Usage(ErrorTest):
         self.start_refused({"agent.vmin": 1, "agent.vmax": 1}, says=["agent.vmin", "agent.vmax"])
         self.start_refused({"collect.explore": "greedy"}, says=["collect.explore", "softmax"])
         self.start_refused({"run.device": "tpu"}, says=["run.device"])
+        for batch in (8, 33):  # rows are handled in tiles of 16
+            self.start_refused({"train.batch": batch}, says=["train.batch", str(batch), "multiple of 16"])
         self.start_refused({"network.hidden1": 20}, says=["hidden1", "20", "multiple of 8"])
         self.start_refused({"train.batch": -1, "agent.gamma": 2}, says=["train.batch", "-1"])
 

@@ -100,24 +100,26 @@ struct Problem {
   }
 
   template <class Space>
-  std::vector<WalkResult> run(const market::Bars& market_bars, const std::vector<Walk>& walks, bool keep_states = false) const {
+  std::vector<WalkResult> run(const market::Bars& market_bars, const std::vector<Walk>& walks,
+                              bool keep_states = false) const {
     const Space space;
     const market::FeatureSet features = market::compute_features(market_bars, config.features);
-    const kernels::MarketTable<Space> table(space, market::account_bars(market_bars, config.account), normaliser.apply(features),
-                                            features.columns, market_bars.segment);
+    const kernels::MarketTable<Space> table(space, market::account_bars(market_bars, config.account),
+                                            normaliser.apply(features), features.columns, market_bars.segment);
     const kernels::Network network(shape);
     const auto device = allocate<Vector<float, Space>>(space, "vulpes::test::parameters", parameters.size());
-    Kokkos::deep_copy(device, Kokkos::View<const float*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(parameters.data(),
-                                                                                                                    parameters.size()));
+    Kokkos::deep_copy(device, Kokkos::View<const float*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(
+                                  parameters.data(), parameters.size()));
     const Actor<Space> actor{network, kernels::Support<float>::make(-2, 2, shape.atoms), device};
     return backtest(space, actor, table, market::make_account_rules(config.account), 64, walks, keep_states);
   }
 };
 
 bool same_bits(const kernels::BacktestRecord& a, const kernels::BacktestRecord& b) {
-  return std::memcmp(&a.log_growth, &b.log_growth, sizeof(double)) == 0 && std::memcmp(&a.equity, &b.equity, sizeof(double)) == 0 &&
-         std::memcmp(&a.exposure, &b.exposure, sizeof(double)) == 0 && a.fill_units == b.fill_units && a.fill_price == b.fill_price &&
-         a.fee == b.fee && std::equal(a.action, a.action + kernels::branches, b.action);
+  return std::memcmp(&a.log_growth, &b.log_growth, sizeof(double)) == 0 &&
+         std::memcmp(&a.equity, &b.equity, sizeof(double)) == 0 &&
+         std::memcmp(&a.exposure, &b.exposure, sizeof(double)) == 0 && a.fill_units == b.fill_units &&
+         a.fill_price == b.fill_price && a.fee == b.fee && std::equal(a.action, a.action + kernels::branches, b.action);
 }
 
 void expect_same(const WalkResult& a, const WalkResult& b, std::size_t records) {
@@ -131,7 +133,8 @@ struct SpaceList {
   using Types = testing::Types<Spaces...>;
 };
 #define VULPES_AND_SPACE(S) , S
-using EachSpace = SpaceList<void VULPES_FOR_EACH_SPACE(VULPES_AND_SPACE)>::Types;
+using EachSpace = SpaceList < void VULPES_FOR_EACH_SPACE(VULPES_AND_SPACE)
+> ::Types;
 
 template <class Space>
 struct Backtest : testing::Test {
@@ -171,7 +174,8 @@ TYPED_TEST(Backtest, SpacesAgreeInActions) {
   for (std::size_t i = 0; i < walks.size(); ++i) {
     ASSERT_EQ(here[i].records.size(), host[i].records.size());
     for (std::size_t k = 0; k < here[i].records.size(); ++k) {
-      differing += !std::equal(here[i].records[k].action, here[i].records[k].action + kernels::branches, host[i].records[k].action);
+      differing += !std::equal(here[i].records[k].action, here[i].records[k].action + kernels::branches,
+                               host[i].records[k].action);
     }
   }
   // Host spaces run the same products; another device may break a near tie the other way, now and then.
@@ -187,7 +191,8 @@ TYPED_TEST(Backtest, ChangingBarsAfterTLeavesActionsAndEquityUpToTBitEqual) {
     market::Bars changed = p.bars;
     for (std::size_t i = t + 1; i < changed.size(); ++i) {
       const double factor = i % 2 ? 1.5 : 0.7;
-      for (std::vector<double>* prices : {&changed.open, &changed.high, &changed.low, &changed.close}) (*prices)[i] *= factor;
+      for (std::vector<double>* prices : {&changed.open, &changed.high, &changed.low, &changed.close})
+        (*prices)[i] *= factor;
       changed.volume[i] += 1e3;
     }
     const auto after = p.run<TypeParam>(changed, {walk});
@@ -227,7 +232,8 @@ TYPED_TEST(Backtest, ARuinedAccountStops) {
   ASSERT_LT(r.records.size(), 1159u);
   EXPECT_DOUBLE_EQ(r.records.back().equity, 0.985 * p.config.account.initial_equity);
   EXPECT_EQ(r.records.back().exposure, 0.0);
-  for (std::size_t k = 0; k + 1 < r.records.size(); ++k) EXPECT_GT(r.records[k].equity, 0.985 * p.config.account.initial_equity);
+  for (std::size_t k = 0; k + 1 < r.records.size(); ++k)
+    EXPECT_GT(r.records[k].equity, 0.985 * p.config.account.initial_equity);
 }
 
 TEST(MeanGrowth, IsAMeanOverDecisionsNotWalks) {

@@ -81,7 +81,8 @@ TEST(Projection, KeepsMassAndMeanForRandomDistributions) {
 // logits {1000,0,0}, target {0,1,0}: loss 1000, gradient {1,-1,0}.
 TEST(CrossEntropy, LargeLogitsStayFinite) {
   const float logits[3] = {1000, 0, 0}, target[3] = {0, 1, 0}, expected[3] = {1, -1, 0};
-  const auto scale = softmax_scale<float>(3, [&](int z) { return logits[z]; });
+  const auto scale = softmax<float>(
+      3, [&](int z) { return logits[z]; }, [](int, float) {});
   const float log_sum = logarithm(scale.sum);
   float loss = 0;
   for (int z = 0; z < 3; ++z) {
@@ -238,6 +239,15 @@ TEST(Loss, NaNInALogitReachesLossAndGradient) {
   bool seen = false;
   for (int i = 0; i < p.network.shape.logits(); ++i) seen |= std::isnan(p.buffers.logit_gradient(i, 2));
   EXPECT_TRUE(seen);
+}
+
+// A NaN reward once became an atom index far outside the support.
+TEST(Loss, NaNRewardReachesTheLossAndWritesNowhereElse) {
+  test::LossProblem<Kokkos::Serial, float> p({8, 16, 8, 1, 8, 11}, 16, 7);
+  p.rewards(2) = std::nanf("");
+  p.run();
+  EXPECT_TRUE(std::isnan(p.buffers.rows_out(loss_out, 2)));
+  EXPECT_FALSE(std::isnan(p.buffers.rows_out(loss_out, 3)));
 }
 
 TEST(Loss, SerialAndOpenMPGiveTheSameBits) {

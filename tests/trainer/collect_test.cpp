@@ -14,13 +14,15 @@ namespace {
 using test::to_host;
 
 /// Q of all actions for one state, in double, straight from the definition.
-std::vector<double> action_values(const kernels::Network& net, const float* parameters, const float* state, double vmin, double vmax) {
+std::vector<double> action_values(const kernels::Network& net, const float* parameters, const float* state, double vmin,
+                                  double vmax) {
   const auto linear = [&](int weight, const std::vector<double>& x, std::size_t bias_at) {
     const TensorSlice& w = net.layout[weight];
     std::vector<double> y(static_cast<std::size_t>(w.rows));
     for (int r = 0; r < w.rows; ++r) {
       y[r] = parameters[bias_at + r];
-      for (int c = 0; c < w.columns; ++c) y[r] += static_cast<double>(parameters[w.offset + static_cast<std::size_t>(r) * w.columns + c]) * x[c];
+      for (int c = 0; c < w.columns; ++c)
+        y[r] += static_cast<double>(parameters[w.offset + static_cast<std::size_t>(r) * w.columns + c]) * x[c];
     }
     return y;
   };
@@ -36,8 +38,11 @@ std::vector<double> action_values(const kernels::Network& net, const float* para
   }
   std::vector<std::vector<double>> logits;
   for (int head = 0; head < kernels::heads; ++head) {
-    const auto hidden = relu(linear(net.hidden_weight[head], h, net.layout[net.hidden_bias].offset + static_cast<std::size_t>(head) * net.shape.head_hidden));
-    logits.push_back(linear(net.output_weight[head], hidden, net.layout[net.output_bias].offset + static_cast<std::size_t>(net.head_first_logit(head))));
+    const auto hidden =
+        relu(linear(net.hidden_weight[head], h,
+                    net.layout[net.hidden_bias].offset + static_cast<std::size_t>(head) * net.shape.head_hidden));
+    logits.push_back(linear(net.output_weight[head], hidden,
+                            net.layout[net.output_bias].offset + static_cast<std::size_t>(net.head_first_logit(head))));
   }
   const int atoms = net.shape.atoms;
   std::vector<double> q;
@@ -75,7 +80,8 @@ std::set<int> check_bars(test::TrainingParts<Space>& parts, int bars, bool greed
     const auto before = to_host(parts.collect_buffers.environments);
     std::vector<kernels::Environment> old(before.data(), before.data() + envs);
     const auto old_states = to_host(parts.collect_buffers.activations.input);
-    std::vector<float> seen(old_states.data(), old_states.data() + static_cast<std::size_t>(envs) * parts.arguments.shape.state);
+    std::vector<float> seen(old_states.data(),
+                            old_states.data() + static_cast<std::size_t>(envs) * parts.arguments.shape.state);
     const auto parameters = to_host(parts.learner->buffers.parameters);
     const std::uint64_t slot = to_host(parts.replay.ring.cursor)(0);
     parts.collect_bar();
@@ -95,8 +101,10 @@ std::set<int> check_bars(test::TrainingParts<Space>& parts, int bars, bool greed
       for (int d = 0; d < kernels::branches; ++d) EXPECT_LT(row.action[d], kernels::actions_of(d));
       exposures.insert(row.action[0]);
       if (greedy) {
-        const auto q = action_values(parts.learner->network, parameters.data(), &seen[static_cast<std::size_t>(i) * parts.arguments.shape.state],
-                                     parts.arguments.support.vmin, parts.rules.support.vmin + parts.rules.support.spacing * (config.network.atoms - 1));
+        const auto q = action_values(
+            parts.learner->network, parameters.data(), &seen[static_cast<std::size_t>(i) * parts.arguments.shape.state],
+            parts.arguments.support.vmin,
+            parts.rules.support.vmin + parts.rules.support.spacing * (config.network.atoms - 1));
         for (int d = 0; d < kernels::branches; ++d) {
           const auto first = q.begin() + kernels::first_action(d);
           std::vector<double> sorted(first, first + kernels::actions_of(d));
@@ -114,14 +122,17 @@ std::set<int> check_bars(test::TrainingParts<Space>& parts, int bars, bool greed
       EXPECT_NEAR(row.before.drawdown, market::drawdown(account), 1e-6);
       EXPECT_NEAR(row.before.log_growth, market::log_growth(account), 1e-6);
       EXPECT_EQ(row.bars_held_before, account.bars_held);
-      const auto outcome = market::advance(account, rules, {row.action[0], row.action[1], row.action[2]}, decided, next);
+      const auto outcome =
+          market::advance(account, rules, {row.action[0], row.action[1], row.action[2]}, decided, next);
       EXPECT_NEAR(row.after.exposure, market::exposure(account, next.close), 1e-6);
       EXPECT_NEAR(row.after.unrealised, market::unrealised_return(account, next.close), 1e-6);
       EXPECT_NEAR(row.after.drawdown, market::drawdown(account), 1e-6);
       EXPECT_NEAR(row.after.log_growth, market::log_growth(account), 1e-6);
       EXPECT_EQ(row.bars_held_after, account.bars_held);
       const bool truncated = !outcome.ruined && e.bar + 1 >= e.end;
-      EXPECT_EQ(row.flags, outcome.ruined ? kernels::ReplayRow::terminal : truncated ? kernels::ReplayRow::truncated : 0);
+      EXPECT_EQ(row.flags, outcome.ruined ? kernels::ReplayRow::terminal
+                           : truncated    ? kernels::ReplayRow::truncated
+                                          : 0);
 
       const kernels::Environment& n = now(i);
       if (row.flags != 0) {
@@ -130,12 +141,13 @@ std::set<int> check_bars(test::TrainingParts<Space>& parts, int bars, bool greed
         EXPECT_EQ(n.offset, 0u);
         EXPECT_EQ(n.account.equity, config.account.initial_equity);
         EXPECT_EQ(n.account.units, 0.0);
-        const bool allowed = std::any_of(parts.starts.begin(), parts.starts.end(), [&](const kernels::StartInterval& s) {
-          return n.bar >= s.begin && n.bar < s.begin + s.count;
-        });
+        const bool allowed =
+            std::any_of(parts.starts.begin(), parts.starts.end(),
+                        [&](const kernels::StartInterval& s) { return n.bar >= s.begin && n.bar < s.begin + s.count; });
         EXPECT_TRUE(allowed) << "an episode starts at bar " << n.bar;
         EXPECT_GT(n.end, n.bar);
-        EXPECT_EQ(n.end, std::min<std::uint32_t>(n.bar + static_cast<std::uint32_t>(config.collect.window), static_cast<std::uint32_t>(range_end) - 1));
+        EXPECT_EQ(n.end, std::min<std::uint32_t>(n.bar + static_cast<std::uint32_t>(config.collect.window),
+                                                 static_cast<std::uint32_t>(range_end) - 1));
       } else {
         EXPECT_EQ(n.bar, e.bar + 1);
         EXPECT_EQ(n.offset, e.offset + 1);
@@ -146,14 +158,17 @@ std::set<int> check_bars(test::TrainingParts<Space>& parts, int bars, bool greed
       }
       // The next state: features of the next bar, the account's inputs, padding.
       const float* state = &states(i, 0);
-      for (int j = 0; j < columns; ++j) EXPECT_EQ(state[j], parts.features[static_cast<std::size_t>(n.bar) * columns + j]);
+      for (int j = 0; j < columns; ++j)
+        EXPECT_EQ(state[j], parts.features[static_cast<std::size_t>(n.bar) * columns + j]);
       float inputs[kernels::account_input_count];
       const double close = parts.data.account_bars[n.bar].close;
-      kernels::account_inputs(static_cast<float>(market::exposure(n.account, close)), static_cast<float>(market::unrealised_return(n.account, close)),
-                              n.account.bars_held, static_cast<float>(market::drawdown(n.account)), 0.0f,
+      kernels::account_inputs(static_cast<float>(market::exposure(n.account, close)),
+                              static_cast<float>(market::unrealised_return(n.account, close)), n.account.bars_held,
+                              static_cast<float>(market::drawdown(n.account)), 0.0f,
                               static_cast<int>(config.collect.window), inputs);
       for (int j = 0; j < kernels::account_input_count; ++j) EXPECT_NEAR(state[columns + j], inputs[j], 1e-5);
-      for (int j = columns + kernels::account_input_count; j < parts.arguments.shape.state; ++j) EXPECT_EQ(state[j], 0.0f);
+      for (int j = columns + kernels::account_input_count; j < parts.arguments.shape.state; ++j)
+        EXPECT_EQ(state[j], 0.0f);
     }
   }
   EXPECT_GE(ended, envs) << "hardly an episode ended: the test shows little";

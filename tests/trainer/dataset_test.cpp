@@ -111,7 +111,8 @@ TEST(Dataset, TestRowsTimesTenLeaveTrainingStatisticsBitEqual) {
   const Dataset::FoldRanges fold = data.folds[0];
   const auto before = market::Normaliser::fit(data.features, fold.train.begin, fold.train.end, 5, nullptr);
   for (std::size_t i = fold.validation.begin; i < data.bars.size(); ++i) {
-    for (auto* prices : {&data.bars.open, &data.bars.high, &data.bars.low, &data.bars.close, &data.bars.volume}) (*prices)[i] *= 10;
+    for (auto* prices : {&data.bars.open, &data.bars.high, &data.bars.low, &data.bars.close, &data.bars.volume})
+      (*prices)[i] *= 10;
   }
   const market::FeatureSet changed = market::compute_features(data.bars, config.features);
   const auto after = market::Normaliser::fit(changed, fold.train.begin, fold.train.end, 5, nullptr);
@@ -119,7 +120,8 @@ TEST(Dataset, TestRowsTimesTenLeaveTrainingStatisticsBitEqual) {
   EXPECT_EQ(before.scale, after.scale);
 }
 
-// Growth 0.15 sd a bar, conditional mean 0.6 sd, three standard deviations: 3 / sqrt(1 - .95^2) + .15 / .05 + .6 = 13.2077.
+// Growth 0.15 sd a bar, conditional mean 0.6 sd, three standard deviations: 3 / sqrt(1 - .95^2) + .15 / .05 + .6
+// = 13.2077.
 TEST(SupportRule, GammaPoint95) {
   const SupportEnds ends = support_rule(0.45, 0.95);
   EXPECT_NEAR(ends.vmax, 0.45 * 13.207689, 1e-5);

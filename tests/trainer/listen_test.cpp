@@ -25,7 +25,9 @@ class Listener {
  public:
   Listener() : before_(tools::get_callbacks()) {
     events = &events_;
-    const auto launched = [](const char* name, std::uint32_t device, std::uint64_t*) { events->push_back({Event::launch, name, device, 0}); };
+    const auto launched = [](const char* name, std::uint32_t device, std::uint64_t*) {
+      events->push_back({Event::launch, name, device, 0});
+    };
     tools::set_begin_parallel_for_callback(launched);
     tools::set_begin_parallel_reduce_callback(launched);
     tools::set_begin_parallel_scan_callback(launched);
@@ -34,14 +36,16 @@ class Listener {
       const bool own = std::string(name).find("Kokkos Profile Tool Fence") != std::string::npos;
       if (!own) events->push_back({Event::fence, name, device, 0});
     });
-    tools::set_begin_deep_copy_callback([](Kokkos::Tools::SpaceHandle, const char* to, const void*, Kokkos::Tools::SpaceHandle,
-                                           const char* from, const void*, std::uint64_t bytes) {
+    tools::set_begin_deep_copy_callback([](Kokkos::Tools::SpaceHandle, const char* to, const void*,
+                                           Kokkos::Tools::SpaceHandle, const char* from, const void*,
+                                           std::uint64_t bytes) {
       events->push_back({Event::copy, std::string(from) + " -> " + to, 0, bytes});
     });
-    tools::set_allocate_data_callback([](Kokkos::Tools::SpaceHandle, const char* name, const void*, std::uint64_t bytes) {
-      // Kokkos' own scratch memory of a new instance.
-      if (std::string(name).rfind("Kokkos::", 0) != 0) events->push_back({Event::allocation, name, 0, bytes});
-    });
+    tools::set_allocate_data_callback(
+        [](Kokkos::Tools::SpaceHandle, const char* name, const void*, std::uint64_t bytes) {
+          // Kokkos' own scratch memory of a new instance.
+          if (std::string(name).rfind("Kokkos::", 0) != 0) events->push_back({Event::allocation, name, 0, bytes});
+        });
   }
   ~Listener() { stop(); }
   void stop() {

@@ -17,7 +17,8 @@ struct SpaceList {
   using Types = testing::Types<Spaces...>;
 };
 #define VULPES_AND_SPACE(S) , S
-using EachSpace = SpaceList<void VULPES_FOR_EACH_SPACE(VULPES_AND_SPACE)>::Types;
+using EachSpace = SpaceList < void VULPES_FOR_EACH_SPACE(VULPES_AND_SPACE)
+> ::Types;
 
 inline io::Config small_config() {
   io::Config c;
@@ -65,7 +66,8 @@ struct TrainingParts {
   kernels::CollectArguments<Space> arguments;
   StepRules rules;
 
-  explicit TrainingParts(const Space& instance, const io::Config& c = small_config()) : space(instance), config(c), data(load_dataset(c)) {
+  explicit TrainingParts(const Space& instance, const io::Config& c = small_config())
+      : space(instance), config(c), data(load_dataset(c)) {
     const Range train = data.folds[0].train;
     normaliser = market::Normaliser::fit(data.features, train.begin, train.end, c.features.clip, nullptr);
     features = normaliser.apply(data.features);
@@ -78,8 +80,10 @@ struct TrainingParts {
     }
     learner.emplace(space, shape, parameters, c.optimiser.spectral_trunk, c.optimiser.spectral_output);
     buffers = StepBuffers<Space>(space, shape, static_cast<int>(c.train.batch), 8);
-    replay.ring = kernels::ReplayRing<Space>(space, c.replay.rows, static_cast<int>(c.collect.envs), static_cast<int>(c.agent.n_step) + 1);
-    replay.counts = allocate_zeroed<Kokkos::View<kernels::PriorityCounts, MemoryOf<Space>>>(space, "vulpes::test::counts");
+    replay.ring = kernels::ReplayRing<Space>(space, c.replay.rows, static_cast<int>(c.collect.envs),
+                                             static_cast<int>(c.agent.n_step) + 1);
+    replay.counts =
+        allocate_zeroed<Kokkos::View<kernels::PriorityCounts, MemoryOf<Space>>>(space, "vulpes::test::counts");
     collect_buffers = kernels::CollectBuffers<Space>(space, shape, static_cast<int>(c.collect.envs));
     rules = make_step_rules(c, key, -2, 2, 50);
 
@@ -105,8 +109,8 @@ struct TrainingParts {
   }
 
   void collect_bar() {
-    kernels::forward<Space, float>(space, learner->network, learner->buffers.parameters.data(), collect_buffers.activations,
-                                   collect_buffers.activations.rows);
+    kernels::forward<Space, float>(space, learner->network, learner->buffers.parameters.data(),
+                                   collect_buffers.activations, collect_buffers.activations.rows);
     kernels::act(space, arguments, collect_buffers, replay.ring);
     kernels::close_windows(space, replay.ring, rules.gather.n_step);
   }

@@ -27,7 +27,9 @@ std::string default_folder() {
   return text;
 }
 
-ExitCode exit_code(trainer::Outcome outcome) { return outcome == trainer::Outcome::done ? ExitCode::done : ExitCode::interrupted; }
+ExitCode exit_code(trainer::Outcome outcome) {
+  return outcome == trainer::Outcome::done ? ExitCode::done : ExitCode::interrupted;
+}
 
 /// A new run. A start that fails leaves the folder as it was, so that the mended command can be given again.
 ExitCode start(const io::Config& config, const std::string& path, const std::string& log_level) {
@@ -76,7 +78,8 @@ void add_train(CLI::App& app, Command& command, const std::string& log_level) {
   options->config.add_to(*sub);
   sub->add_option("--out", options->out, "run folder to create; default runs/<time>");
   sub->add_flag("--resume", options->resume, "go on from the newest checkpoint of --out");
-  sub->callback([options, &command, &log_level] { command = [options, &log_level] { return run(*options, log_level); }; });
+  sub->callback(
+      [options, &command, &log_level] { command = [options, &log_level] { return run(*options, log_level); }; });
 }
 
 }  // namespace vulpes::app

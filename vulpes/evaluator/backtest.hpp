@@ -11,7 +11,7 @@ namespace vulpes::evaluator {
 /// Bars [begin, end) of the table that one account walks over, within one segment; the first decision is at `begin`,
 /// the last bar is only marked.
 struct Walk {
-  std::uint32_t begin, end;
+  std::uint32_t begin = 0, end = 0;
 };
 
 /// Decisions of one account, in order.

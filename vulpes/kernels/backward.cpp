@@ -85,7 +85,10 @@ void backward(const Space& space, const Network& network, const Real* parameters
     Real* to = dblock.data;
     Kokkos::parallel_for(
         "vulpes::backward::residual", range(space, static_cast<std::int64_t>(rows) * width),
-        KOKKOS_LAMBDA(std::int64_t i) { to[i] = mask[i] > Real(0) ? from[i] : Real(0); });
+        KOKKOS_LAMBDA(std::int64_t i) {
+          const Real f = from[i];  // read either way, so that the loop has no branch
+          to[i] = mask[i] > Real(0) ? f : Real(0);
+        });
     multiply(
         space, "vulpes::backward::block_weights",
         weight_gradient<Real>(dblock, input, weight_grad(network.block_weight[l]), bias_grad(network.block_bias[l])));

@@ -11,6 +11,8 @@ namespace vulpes::kernels {
 namespace {
 
 enum BranchOutput : int { branch_loss, branch_c51, branch_mse, branch_kl, branch_delta, branch_q, branch_outputs };
+/// Rows of branch_out after the branches' outputs: entropy of each target.
+constexpr int target_entropy = branches * branch_outputs;
 
 /// The bodies of the launch's steps; `Value` is a row or a pack of rows.
 template <class Real, class Value>
@@ -47,10 +49,12 @@ struct LossSteps {
     const Value best = next.greedy(d, row);
     write(next_action, d, row, best);
     chosen_logits(in.next_target, in.target_bias, d, best, next_prob, row);
-    const auto scale = softmax_scale<Value>(atoms, [&](int z) { return column(next_prob, d * atoms + z, row); });
+    const auto scale = softmax<Value>(
+        atoms, [&](int z) { return column(next_prob, d * atoms + z, row); },
+        [&](int z, Value e) { write(next_prob, d * atoms + z, row, e); });
+    const Value share = Value(Real(1)) / scale.sum;
     for (int z = 0; z < atoms; ++z) {
-      write(next_prob, d * atoms + z, row,
-            exponential(column(next_prob, d * atoms + z, row) - scale.largest) / scale.sum);
+      write(next_prob, d * atoms + z, row, column(next_prob, d * atoms + z, row) * share);
     }
   }
 
@@ -77,27 +81,42 @@ struct LossSteps {
     }
   }
 
+  /// H(m) of target t.
+  KOKKOS_INLINE_FUNCTION void entropy_of_target(int t, int row) const {
+    const Value zero = Value(Real(0));
+    Value entropy = zero;
+    for (int z = 0; z < in.shape.atoms; ++z) {
+      const Value m = column(target, t * in.shape.atoms + z, row);
+      entropy -= select(zero < m, m * logarithm(m), zero);
+    }
+    write(branch_out, target_entropy + t, row, entropy);
+  }
+
   /// Loss of branch d and its gradient on the chosen action's logits, into `chosen`.
   KOKKOS_INLINE_FUNCTION void branch(int d, int row, Real blend) const {
     const int atoms = in.shape.atoms, t = in.per_branch ? d : 0;
     chosen_logits(in.logits, in.bias, d, taken(d, row), chosen, row);
-    const auto scale = softmax_scale<Value>(atoms, [&](int z) { return column(chosen, d * atoms + z, row); });
-    const Value log_sum = logarithm(scale.sum);
+    const Columns<Real> probability = next_prob;  // spent by the projection
+    const auto scale = softmax<Value>(
+        atoms, [&](int z) { return column(chosen, d * atoms + z, row); },
+        [&](int z, Value e) { write(probability, d * atoms + z, row, e); });
+    const Value log_sum = logarithm(scale.sum), share = Value(Real(1)) / scale.sum;
     const Value zero = Value(Real(0));
-    Value q = zero, y = zero, cross_entropy = zero, entropy = zero;
+    Value q = zero, y = zero, cross_entropy = zero;
     for (int z = 0; z < atoms; ++z) {
       const Value log_p = column(chosen, d * atoms + z, row) - scale.largest - log_sum;
-      const Value p = exponential(log_p);
+      const Value p = column(probability, d * atoms + z, row) * share;
       const Value m = column(target, t * atoms + z, row), atom = Value(in.support.atom(z));
+      write(probability, d * atoms + z, row, p);
       q += p * atom;
       y += m * atom;
       cross_entropy -= m * log_p;
-      if (blend > Real(0)) entropy -= select(zero < m, m * logarithm(m), zero);
     }
+    const Value entropy = blend > Real(0) ? column(branch_out, target_entropy + t, row) : zero;
     const Value error = q - y;
     const Value weight = load<Value>(in.weights + row) * Value(Real(1) / (static_cast<Real>(in.rows) * branches));
     for (int z = 0; z < atoms; ++z) {
-      const Value p = exponential(column(chosen, d * atoms + z, row) - scale.largest - log_sum);
+      const Value p = column(probability, d * atoms + z, row);
       const Value m = column(target, t * atoms + z, row);
       const Value mse = mse_gradient(p, Value(in.support.atom(z)), q, y);
       const Value c51 = c51_gradient(p, m);
@@ -173,7 +192,7 @@ LossBuffers<Space, Real>::LossBuffers(const Space& space, const NetworkShape& s,
   target = make("target", branches * s.atoms);
   next_prob = make("next_prob", branches * s.atoms);
   chosen = make("chosen", branches * s.atoms);
-  branch_out = make("branch_out", branches * branch_outputs);
+  branch_out = make("branch_out", branches * (branch_outputs + 1));
   logit_gradient = make("logit_gradient", s.logits());
   rows_out = make("rows_out", row_outputs);
 }
@@ -204,7 +223,10 @@ void loss(const Space& space, const LossArguments<Real>& arguments, const LossBu
         tile.sync();
         const int targets = steps.in.per_branch ? branches : 1;
         tile.items(1, [&](int, int row) {
-          for (int t = 0; t < targets; ++t) steps.project(t, row);
+          for (int t = 0; t < targets; ++t) {
+            steps.project(t, row);
+            if (blend > Real(0)) steps.entropy_of_target(t, row);
+          }
         });
         tile.sync();
         tile.items(branches, [&](int d, int row) { steps.branch(d, row, blend); });

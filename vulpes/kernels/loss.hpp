@@ -13,7 +13,7 @@ enum RowOutput : int {
   loss_out,     ///< weighted loss
   c51_out,      ///< cross entropy, mean over branches
   mse_out,      ///< squared error, mean over branches
-  kl_out,       ///< KL(m || p), mean over branches
+  kl_out,       ///< KL(m || p), mean over branches; cross entropy while blend is 0
   delta_out,    ///< what the priority is made of
   q_out,        ///< Q(s, a) of the chosen actions, mean over branches
   next_q_out,   ///< max_a Q(s', a), mean over branches
@@ -26,12 +26,12 @@ template <class Space, class Real>
 struct LossBuffers {
   int rows = 0;
   Matrix<Real, Space> next_base;       ///< [D Z, B+] online V - mean A at s'
-  Matrix<Real, Space> next_q;          ///< [A, B+] online Q(s', a)
+  Matrix<Real, Space> next_q;          ///< [A, B+] Q(s', a) of the choosing network
   Matrix<Real, Space> next_action;     ///< [D, B+] a*
   Matrix<Real, Space> target;          ///< [D Z, B+] target distribution m_d (all equal when aggregated)
   Matrix<Real, Space> next_prob;       ///< [D Z, B+] p_d(s', a*; target)
   Matrix<Real, Space> chosen;          ///< [D Z, B+] chosen logits at s, then the gradient on them
-  Matrix<Real, Space> branch_out;      ///< [6 D, B+] each branch's losses
+  Matrix<Real, Space> branch_out;      ///< [7 D, B+] each branch's losses, targets' entropies
   Matrix<Real, Space> logit_gradient;  ///< [logits, B+]
   Matrix<Real, Space> rows_out;        ///< [row_outputs, B+]
 

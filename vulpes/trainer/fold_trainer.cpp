@@ -111,6 +111,9 @@ FoldTrainer<Space>::FoldTrainer(const io::Config& config, const Dataset& data, c
       data_(data),
       fold_(fold),
       key_{static_cast<std::uint32_t>(config.run.seed), static_cast<std::uint32_t>(fold.number)} {
+  throw_if<InputError>(config.train.batch % kernels::row_multiple != 0,
+                       "train.batch = " + std::to_string(config.train.batch) + " is not a multiple of " +
+                           std::to_string(kernels::row_multiple));
   std::vector<std::string> warnings;
   normaliser_ =
       market::Normaliser::fit(data.features, fold.train.begin, fold.train.end, config.features.clip, &warnings);
@@ -299,7 +302,7 @@ std::optional<io::Record> FoldTrainer<Space>::run_epoch(const std::function<bool
       {"loss", mean(kernels::loss_out)},
       {"loss_c51", mean(kernels::c51_out)},
       {"loss_mse", mean(kernels::mse_out)},
-      {"kl", mean(kernels::kl_out)},
+      {"kl", rules_.blend(first) > 0 ? mean(kernels::kl_out) : std::nullopt},
       {"delta", mean(kernels::delta_out)},
       {"q_mean", mean(kernels::q_out)},
       {"next_q_mean", mean(kernels::next_q_out)},

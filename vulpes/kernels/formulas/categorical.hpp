@@ -13,13 +13,18 @@ struct SoftmaxScale {
   V sum;  ///< sum_z exp(l_z - largest)
 };
 
-/// `logit(z)` returns the logit of atom z. Z exponentials.
-template <class V, class Logit>
-KOKKOS_INLINE_FUNCTION SoftmaxScale<V> softmax_scale(int atoms, const Logit& logit) {
+/// `logit(z)` returns the logit of atom z; `keep(z, e)` receives e = exp(l_z - largest), after which l_z is not read
+/// again, so it may be overwritten. p_z = e / sum. Z exponentials.
+template <class V, class Logit, class Keep>
+KOKKOS_INLINE_FUNCTION SoftmaxScale<V> softmax(int atoms, const Logit& logit, const Keep& keep) {
   V largest = logit(0);
   for (int z = 1; z < atoms; ++z) largest = larger(logit(z), largest);
   V sum = V(scalar_of<V>(0));
-  for (int z = 0; z < atoms; ++z) sum += exponential(logit(z) - largest);
+  for (int z = 0; z < atoms; ++z) {
+    const V e = exponential(logit(z) - largest);
+    sum += e;
+    keep(z, e);
+  }
   return {largest, sum};
 }
 

@@ -17,7 +17,8 @@ KOKKOS_INLINE_FUNCTION Real project_atom(const Support<Real>& support, Real mass
   const Real tolerance = Real(1e-4);
   const bool below = position<-tolerance, above = position> last + tolerance;
   const Real inside = position < Real(0) ? Real(0) : (position > last ? last : position);
-  int lower = static_cast<int>(inside);
+  // A NaN compares false: its shares go to the first atoms as NaN, and the step is skipped.
+  int lower = inside > Real(0) ? static_cast<int>(inside) : 0;
   if (lower > support.atoms - 2) lower = support.atoms - 2;
   const Real upper_share = mass * (inside - static_cast<Real>(lower));
   m[lower * stride] += mass - upper_share;
