@@ -1,8 +1,11 @@
 // The command line: subcommands, exit codes, messages.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
-#include <iostream>
+#include <new>
 
 #include "vulpes/app/commands.hpp"
 #include "vulpes/core/errors.hpp"
@@ -36,9 +39,24 @@ void report(const std::string& message) {
   }
 }
 
+/// Standard streams that the caller closed become /dev/null, so that no file of ours can get their numbers.
+void occupy_standard_streams() {
+  int descriptor = open("/dev/null", O_RDWR);
+  while (descriptor >= 0 && descriptor <= STDERR_FILENO) descriptor = open("/dev/null", O_RDWR);
+  if (descriptor > STDERR_FILENO) close(descriptor);
+}
+
+/// What was printed must have arrived: a full disk behind stdout is a failure like any other.
+ExitCode with_output_written(ExitCode code) {
+  vulpes::throw_if<vulpes::RunError>(std::fflush(stdout) != 0 || std::ferror(stdout) != 0,
+                                     "cannot write to standard output: the disk is full or the reader has gone");
+  return code;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  occupy_standard_streams();
   CLI::App app{"Vulpes trains trading agents: a branching dueling double DQN with C51 heads and prioritised replay."};
   app.set_version_flag("--version", vulpes::app::version_text());
   app.require_subcommand(1);
@@ -71,10 +89,13 @@ int main(int argc, char** argv) {
   try {
     const vulpes::Runtime runtime(argv, threads);
     vulpes::app::start_logging(log_level);
-    return static_cast<int>(command());
+    return static_cast<int>(with_output_written(command()));
   } catch (const vulpes::InputError& e) {
     report(e.what());
     return static_cast<int>(ExitCode::bad_usage);
+  } catch (const std::bad_alloc&) {
+    report("out of memory; 'vulpes info --estimate' with the same settings says what a run needs");
+    return static_cast<int>(ExitCode::failed);
   } catch (const std::exception& e) {
     report(e.what());
     return static_cast<int>(ExitCode::failed);
