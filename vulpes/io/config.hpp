@@ -120,7 +120,7 @@ struct OptimiserConfig {
 };
 
 struct TrainConfig {
-  std::int64_t steps = 12000;
+  std::int64_t steps = 20000;
   std::int64_t batch = 256;
   std::int64_t epoch_steps = 1000;
   std::int64_t updates = 10;
