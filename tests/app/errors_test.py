@@ -147,6 +147,18 @@ class Data(ErrorTest):
         run = self.trained("enough", {"train.steps": 20, "train.epoch_steps": 20}, "--data", enough)
         self.assertGreater(run.summary()["test"]["bars"], 0)
 
+    # cases.md: 30-minute bars, 24 h, no weekends: 12,096 a year; 15-minute bars of a 6.5 h session: 6,552; printed.
+    def test_bars_a_year_are_printed(self):
+        monday = 1_572_825_600
+        for a_year, a_day, seconds, open_at in ((12096, 48, 1800, 0), (6552, 26, 900, 52200)):
+
+            def at(row, fields, a_day=a_day, seconds=seconds, open_at=open_at):
+                day, bar = divmod(row - 1, a_day)
+                return [str(monday + (day // 5 * 7 + day % 5) * 86400 + open_at + bar * seconds), *fields[1:]]
+
+            path = bars_csv(self.folder / f"{a_year}.csv", 20 * a_day, at)
+            self.assertIn(f"  {a_year} bars a year\n", call("data", "check", path, code=DONE).stdout)
+
     def test_constant_price(self):
         flat = bars_csv(self.folder / "flat.csv", 3000, lambda i, f: [f[0], "100", "100", "100", "100", "1"])
         self.start_refused({}, "--data", flat, says=["never changes"])

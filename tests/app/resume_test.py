@@ -28,6 +28,19 @@ class Resume(FolderTest):
         self.assert_same_result(whole, run)
         print(f"stopped at step {step} of 800, resumed: parameters {parameter_hash(run.newest())} as uninterrupted")
 
+    # cases.md: 400 steps equal 200 + save + a new process + load + 200, bit for bit.
+    def test_200_steps_and_200_after_a_load_equal_400(self):
+        for name, settings in (("plain", {}), ("other", OTHER_PATHS)):
+            whole = self.trained(name, {**settings, "train.steps": 400, "train.keep": 5})
+            run = self.run_in(f"{name}_resumed")
+            shutil.copytree(whole.path, run.path)
+            (run.path / "summary.json").unlink()
+            for _, step, path in run.full_checkpoints():
+                if step > 200:
+                    path.unlink()
+            self.assertIn("resumed at step 200 ", run.resume().stderr)
+            self.assert_same_result(whole, run)
+
     def test_after_sigusr1(self):
         self.equals_the_uninterrupted_run({}, signal_process(SIGNALS["SIGUSR1"]))
 

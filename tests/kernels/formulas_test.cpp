@@ -50,10 +50,13 @@ TEST(Projection, TopAtomOfFiftyOneStaysInside) {
   const auto support = Support<float>::make(-2.05, 2.05, 51);
   std::vector<float> p(51, 0.0f);
   p[50] = 1.0f;
-  float clipped = 0;
-  const auto m = project<float>(support, p, 0.0f, 1.0f, &clipped);
-  EXPECT_NEAR(m[50], 1.0, 1e-5);
-  EXPECT_EQ(clipped, 0.0f) << "rounding is no clipping";
+  // The rewards put the top atom at and a few ulp beyond position 50 (50.0000038 in other orders of the operations).
+  for (const float reward : {0.0f, 3e-7f, 5e-7f, 1e-6f}) {
+    float clipped = 0;
+    const auto m = project<float>(support, p, reward, 1.0f, &clipped);
+    EXPECT_NEAR(m[50], 1.0, 1e-5) << reward;
+    EXPECT_EQ(clipped, 0.0f) << "rounding is no clipping";
+  }
 }
 
 TEST(Projection, KeepsMassAndMeanForRandomDistributions) {

@@ -68,6 +68,16 @@ TEST(StartIntervals, NoTransitionCrossesASegmentOrTheRangesEnd) {
   }
 }
 
+// cases.md: times 0, 60, 120, 600 s at 60 s bars: one gap, 7 bars missing; no n-step return spans it.
+TEST(StartIntervals, NoTransitionSpansTheGapOfSevenBars) {
+  Dataset data = bare({0, 0, 0, 0}, {1, 1, 1, 1});
+  for (const std::int64_t seconds : {0, 60, 120, 600}) data.bars.time.push_back(seconds * 1'000'000'000);
+  EXPECT_EQ(market::assign_segments(data.bars, 60).missing, 7);
+  EXPECT_EQ(all_starts(start_intervals(data, {0, 4}, 1)), (std::vector<std::size_t>{0, 1}));
+  EXPECT_EQ(all_starts(start_intervals(data, {0, 4}, 2)), (std::vector<std::size_t>{0}));
+  EXPECT_THROW(start_intervals(data, {0, 4}, 3), InputError);
+}
+
 TEST(StartIntervals, NoStartIsAnErrorThatSaysWhy) {
   const Dataset data = bare({0, 0, 0, 0}, {0, 0, 0, 1});
   try {
