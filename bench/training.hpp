@@ -7,7 +7,7 @@
 #include "harness.hpp"
 #include "vulpes/agent/agent.hpp"
 #include "vulpes/evaluator/backtest.hpp"
-#include "vulpes/kernels/collect.hpp"
+#include "vulpes/trainer/collection.hpp"
 #include "vulpes/trainer/dataset.hpp"
 #include "vulpes/trainer/step.hpp"
 
@@ -71,23 +71,10 @@ struct Training {
     collect_buffers = kernels::CollectBuffers<Space>(space, shape, envs);
     rules = trainer::make_step_rules(config, key, -3.0, 5.0, 50.0);
 
-    kernels::CollectArguments<Space>& a = collect_arguments;
-    a.shape = shape;
-    a.support = rules.support;
-    a.key = key;
-    a.rules = market::make_account_rules(config.account);
-    a.window = static_cast<std::uint32_t>(config.collect.window);
-    a.epsilon = Schedule::constant(1.0);
-    a.bias = learner->output_bias(learner->buffers.parameters);
-    a.iteration = &learner->state.data()->iteration;
-    a.table = table;
-    const auto starts = trainer::start_intervals(data, fold.train, 1);
-    a.starts = allocate<Vector<kernels::StartInterval, Space>>(space, "vulpes::bench::starts", starts.size());
-    const auto host_starts = Kokkos::create_mirror_view(a.starts);
-    for (std::size_t i = 0; i < starts.size(); ++i) host_starts(i) = starts[i];
-    Kokkos::deep_copy(space, a.starts, host_starts);
-    a.start_count = starts.back().before + starts.back().count;
-    a.range_end = static_cast<std::uint32_t>(fold.train.end);
+    collect_arguments = trainer::make_collect_arguments(space, config, key, *learner, table,
+                                                        trainer::start_intervals(data, fold.train, 1), fold.train);
+    collect_arguments.support = rules.support;
+    collect_arguments.epsilon = Schedule::constant(1.0);
 
     sizes.shape = shape;
     sizes.feature_columns = columns;
@@ -95,7 +82,7 @@ struct Training {
     sizes.replay_rows = replay.ring.capacity();
     sizes.spectral_trunk = sizes.spectral_output = r.spectral;
 
-    kernels::begin_episodes(space, a, collect_buffers);
+    kernels::begin_episodes(space, collect_arguments, collect_buffers);
     kernels::refresh_new_priority(space, replay.ring);
     const int bars = std::min(replay.ring.slots, (1 << 15) / envs);
     for (int i = 0; i < bars; ++i) collect_bar();
@@ -106,10 +93,7 @@ struct Training {
   }
 
   void collect_bar() const {
-    kernels::forward<Space, float>(space, learner->network, learner->buffers.parameters.data(),
-                                   collect_buffers.activations, collect_buffers.activations.rows);
-    kernels::act(space, collect_arguments, collect_buffers, replay.ring);
-    kernels::close_windows(space, replay.ring, 1);
+    trainer::collect_bar(space, collect_arguments, *learner, collect_buffers, replay.ring, rules.gather.n_step);
   }
   void step() const { trainer::training_step(space, rules, *learner, buffers, replay, table); }
 };

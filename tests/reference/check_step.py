@@ -225,24 +225,7 @@ def toml(case):
             "head_hidden": n.head_hidden,
             "atoms": n.atoms,
         },
-        "agent": {k: getattr(s, k) for k in ("double_dqn", "target", "warmup_steps", "blend_steps")},
-        "optimiser": {
-            k: getattr(s, k)
-            for k in (
-                "learning_rate",
-                "final_fraction",
-                "ramp_steps",
-                "beta1",
-                "beta2",
-                "epsilon",
-                "weight_decay",
-                "clip_norm",
-                "tau",
-                "spectral_trunk",
-                "spectral_output",
-            )
-        },
-        "train": {"steps": s.steps},
+        **{section: {k: getattr(s, k) for k in names} for section, names in reference.SECTIONS.items()},
     }
     return (
         "\n".join(

@@ -56,6 +56,26 @@ class Shape:
         return t
 
 
+# Settings of a step by section of the configuration.
+SECTIONS = {
+    "agent": ("double_dqn", "target", "warmup_steps", "blend_steps"),
+    "optimiser": (
+        "learning_rate",
+        "final_fraction",
+        "ramp_steps",
+        "beta1",
+        "beta2",
+        "epsilon",
+        "weight_decay",
+        "clip_norm",
+        "tau",
+        "spectral_trunk",
+        "spectral_output",
+    ),
+    "train": ("steps",),
+}
+
+
 @dataclass(frozen=True)
 class Settings:
     """The settings that one step depends on, named as in the configuration file."""
@@ -81,23 +101,7 @@ class Settings:
     def from_config(cls, config):
         """From the parsed TOML: sections agent, optimiser and train; a missing setting is a KeyError."""
         values = {}
-        for section, names in {
-            "agent": ("double_dqn", "target", "warmup_steps", "blend_steps"),
-            "optimiser": (
-                "learning_rate",
-                "final_fraction",
-                "ramp_steps",
-                "beta1",
-                "beta2",
-                "epsilon",
-                "weight_decay",
-                "clip_norm",
-                "tau",
-                "spectral_trunk",
-                "spectral_output",
-            ),
-            "train": ("steps",),
-        }.items():
+        for section, names in SECTIONS.items():
             for name in names:
                 values[name] = config[section][name]
         return cls(**values)

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "vulpes/agent/agent.hpp"
-#include "vulpes/kernels/collect.hpp"
+#include "vulpes/trainer/collection.hpp"
 #include "vulpes/trainer/dataset.hpp"
 #include "vulpes/trainer/step.hpp"
 
@@ -88,31 +88,16 @@ struct TrainingParts {
     rules = make_step_rules(c, key, -2, 2, 50);
 
     starts = start_intervals(data, train, static_cast<std::size_t>(c.agent.n_step));
-    arguments.shape = shape;
+    arguments = make_collect_arguments(space, c, key, *learner, table, starts, train);
     arguments.support = rules.support;
-    arguments.key = key;
-    arguments.rules = market::make_account_rules(c.account);
-    arguments.window = static_cast<std::uint32_t>(c.collect.window);
     arguments.epsilon = Schedule::constant(1.0);
-    arguments.bias = learner->output_bias(learner->buffers.parameters);
-    arguments.iteration = &learner->state.data()->iteration;
-    arguments.table = table;
-    arguments.starts = allocate<Vector<kernels::StartInterval, Space>>(space, "vulpes::test::starts", starts.size());
-    const auto host = Kokkos::create_mirror_view(arguments.starts);
-    for (std::size_t i = 0; i < starts.size(); ++i) host(i) = starts[i];
-    Kokkos::deep_copy(arguments.starts, host);
-    arguments.start_count = starts.back().before + starts.back().count;
-    arguments.range_end = static_cast<std::uint32_t>(train.end);
     kernels::begin_episodes(space, arguments, collect_buffers);
     kernels::refresh_new_priority(space, replay.ring);
     space.fence("vulpes::test::begin");
   }
 
   void collect_bar() {
-    kernels::forward<Space, float>(space, learner->network, learner->buffers.parameters.data(),
-                                   collect_buffers.activations, collect_buffers.activations.rows);
-    kernels::act(space, arguments, collect_buffers, replay.ring);
-    kernels::close_windows(space, replay.ring, rules.gather.n_step);
+    trainer::collect_bar(space, arguments, *learner, collect_buffers, replay.ring, rules.gather.n_step);
   }
   void step() { training_step(space, rules, *learner, buffers, replay, table); }
 };

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "vulpes/core/random.hpp"
+#include "vulpes/core/transfer.hpp"
 #include "vulpes/io/config.hpp"
 #include "vulpes/io/hdf5.hpp"
 #include "vulpes/kernels/network.hpp"
@@ -50,5 +51,19 @@ Policy load_policy(const std::string& path);
 /// Tensors of a flat buffer as datasets `<group>/<tensor>`, each [rows, columns] (biases [n]).
 void write_tensors(io::H5Writer& file, const std::string& group, const ParameterLayout& layout, const float* buffer);
 void read_tensors(const io::H5Reader& file, const std::string& group, const ParameterLayout& layout, float* buffer);
+
+/// The same for a flat buffer in device memory.
+template <class... Properties>
+void write_tensors(io::H5Writer& file, const std::string& group, const ParameterLayout& layout,
+                   const Kokkos::View<float*, Properties...>& buffer) {
+  write_tensors(file, group, layout, download(buffer).data());
+}
+template <class... Properties>
+void read_tensors(const io::H5Reader& file, const std::string& group, const ParameterLayout& layout,
+                  const Kokkos::View<float*, Properties...>& buffer) {
+  std::vector<float> host(layout.size(), 0.0f);  // padding is zero in every buffer
+  read_tensors(file, group, layout, host.data());
+  Kokkos::deep_copy(buffer, host_view(host));
+}
 
 }  // namespace vulpes::agent

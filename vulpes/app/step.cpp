@@ -23,20 +23,6 @@ void read_array(const io::H5Reader& file, const std::string& name, const View& v
   file.read_into(name, host.data(), host.size());
   Kokkos::deep_copy(view, host);
 }
-template <class Space>
-void read_tensors(const io::H5Reader& file, const std::string& group, const ParameterLayout& layout,
-                  const Vector<float, Space>& v) {
-  const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), v);
-  agent::read_tensors(file, group, layout, host.data());
-  Kokkos::deep_copy(v, host);
-}
-template <class Space>
-void write_tensors(io::H5Writer& file, const std::string& group, const ParameterLayout& layout,
-                   const Vector<float, Space>& v) {
-  const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), v);
-  agent::write_tensors(file, group, layout, host.data());
-}
-
 /// A transposed buffer [item, row+] as a dataset [rows, items].
 template <class View>
 void write_columns(io::H5Writer& file, const std::string& name, const View& columns, int first_row, int rows, int items,
@@ -104,9 +90,9 @@ void run_step(const Space& space, const io::Config& config, const io::H5Reader& 
   agent::read_tensors(in, "parameters/online", layout, online.data());
   const trainer::Learner<Space> learner(space, shape, online, config.optimiser.spectral_trunk,
                                         config.optimiser.spectral_output);
-  read_tensors<Space>(in, "parameters/target", layout, learner.buffers.target);
-  read_tensors<Space>(in, "optimiser/first_moment", layout, learner.buffers.first_moment);
-  read_tensors<Space>(in, "optimiser/second_moment", layout, learner.buffers.second_moment);
+  agent::read_tensors(in, "parameters/target", layout, learner.buffers.target);
+  agent::read_tensors(in, "optimiser/first_moment", layout, learner.buffers.first_moment);
+  agent::read_tensors(in, "optimiser/second_moment", layout, learner.buffers.second_moment);
   read_spectral(in, learner.spectral);
   const auto state = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), learner.state);
   state().iteration = in.read_scalar<std::uint64_t>("counters/iteration");
@@ -175,7 +161,7 @@ void run_step(const Space& space, const io::Config& config, const io::H5Reader& 
   write_row(file, "delta", b.loss.rows_out, kernels::delta_out, batch);
   write_row(file, "clipped", b.loss.rows_out, kernels::clipped_out, batch);
   write_columns(file, "logit_gradient", b.loss.logit_gradient, 0, batch, logits);
-  write_tensors<Space>(file, "gradient", layout, learner.buffers.gradient);
+  agent::write_tensors(file, "gradient", layout, learner.buffers.gradient);
   const auto record = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), b.records);
   const auto after = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), learner.state);
   file.write_scalar("loss/total", record(0, kernels::loss_out));
@@ -183,10 +169,10 @@ void run_step(const Space& space, const io::Config& config, const io::H5Reader& 
   file.write_scalar("clip", record(0, kernels::clip_out));
   file.write_scalar<std::uint8_t>("skipped", static_cast<std::uint8_t>(record(0, kernels::skip_out)));
   write_spectral(file, learner.spectral);
-  write_tensors<Space>(file, "parameters/online", layout, learner.buffers.parameters);
-  write_tensors<Space>(file, "parameters/target", layout, learner.buffers.target);
-  write_tensors<Space>(file, "optimiser/first_moment", layout, learner.buffers.first_moment);
-  write_tensors<Space>(file, "optimiser/second_moment", layout, learner.buffers.second_moment);
+  agent::write_tensors(file, "parameters/online", layout, learner.buffers.parameters);
+  agent::write_tensors(file, "parameters/target", layout, learner.buffers.target);
+  agent::write_tensors(file, "optimiser/first_moment", layout, learner.buffers.first_moment);
+  agent::write_tensors(file, "optimiser/second_moment", layout, learner.buffers.second_moment);
   file.write_scalar("counters/iteration", after().iteration);
   file.write_scalar("counters/adam_t", after().adam_t);
   file.finish();

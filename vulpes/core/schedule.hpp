@@ -20,12 +20,14 @@ struct Schedule {
     s.value[0] = v;
     return s;
   }
-  /// From `from` at iteration 0 to `to` at iteration `steps` (at once if steps is 0).
-  static constexpr Schedule linear(double from, double to, std::int64_t steps) {
-    if (steps <= 0) return constant(to);
+  /// From `from` at iteration `begin` to `to` `steps` later. With no steps it is `to` from `begin` on, `from` before.
+  static constexpr Schedule linear(double from, double to, std::int64_t steps, std::int64_t begin = 0) {
+    if (steps <= 0 && begin <= 0) return constant(to);
+    if (steps <= 0) return linear(from, to, 1, begin - 1);
     Schedule s;
+    s.at[0] = begin;
     s.value[0] = from;
-    s.at[1] = steps;
+    s.at[1] = begin + steps;
     s.value[1] = to;
     s.knots = 2;
     return s;

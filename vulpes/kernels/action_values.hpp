@@ -9,7 +9,7 @@
 namespace vulpes::kernels {
 
 /// Reads logits [logits, rows] and their bias; writes `base` [D Z, rows] and `q` [A, rows], A = all branches' actions.
-/// Steps: `base_item` for D Z items, then (after a sync) `q_item` for A items. Flops a row: about 5 Z A. Exponentials:
+/// `compute` runs both steps on a tile (core/tile.hpp). Flops a row: about 5 Z A. Exponentials:
 /// Z A.
 template <class Real, class Value>
 struct ActionValues {
@@ -36,6 +36,15 @@ struct ActionValues {
                    return load<Value>(base.at(d * shape.atoms + z, row)) + load<Value>(logits.at(first + z, row)) +
                           Value(bias[first + z]);
                  }));
+  }
+
+  /// Base and Q of a tile's rows; ends with a sync, so that every item may read them.
+  template <class Tile>
+  KOKKOS_INLINE_FUNCTION void compute(const Tile& tile) const {
+    tile.items(branches * shape.atoms, [&](int i, int row) { base_item(i, row); });
+    tile.sync();
+    tile.items(total_actions, [&](int i, int row) { q_item(i, row); });
+    tile.sync();
   }
 
   /// argmax_a Q_d, the first one on a tie.

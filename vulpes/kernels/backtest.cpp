@@ -45,10 +45,7 @@ void backtest_step(const Space& space, const BacktestArguments<Space>& arguments
 
   for_each_tile<float>(
       space, "vulpes::backtest::step", a.rows, KOKKOS_LAMBDA(const T& tile) {
-        tile.items(branches * values.shape.atoms, [&](int i, int row) { values.base_item(i, row); });
-        tile.sync();
-        tile.items(total_actions, [&](int i, int row) { values.q_item(i, row); });
-        tile.sync();
+        values.compute(tile);
         tile.items(1, [&](int, int row0) {
           Value best[branches];
           for (int d = 0; d < branches; ++d) best[d] = values.greedy(d, row0);

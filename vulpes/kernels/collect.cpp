@@ -125,10 +125,7 @@ void act(const Space& space, const CollectArguments<Space>& arguments, const Col
 
   for_each_tile<float>(
       space, "vulpes::collect::act", a.rows, KOKKOS_LAMBDA(const T& tile) {
-        tile.items(branches * values.shape.atoms, [&](int i, int row) { values.base_item(i, row); });
-        tile.sync();
-        tile.items(total_actions, [&](int i, int row) { values.q_item(i, row); });
-        tile.sync();
+        values.compute(tile);
         const std::uint64_t slot_count = view.cursor[0];
         const float epsilon = static_cast<float>(epsilon_schedule(static_cast<std::int64_t>(*iteration)));
         tile.items(1, [&](int, int row0) {

@@ -215,10 +215,7 @@ void loss(const Space& space, const LossArguments<Real>& arguments, const LossBu
       space, "vulpes::loss", in.rows, KOKKOS_LAMBDA(const T& tile) {
         const int atoms = steps.in.shape.atoms;
         const Real blend = static_cast<Real>(steps.in.blend(static_cast<std::int64_t>(*steps.in.iteration)));
-        tile.items(branches * atoms, [&](int i, int row) { steps.next.base_item(i, row); });
-        tile.sync();
-        tile.items(total_actions, [&](int a, int row) { steps.next.q_item(a, row); });
-        tile.sync();
+        steps.next.compute(tile);
         tile.items(branches, [&](int d, int row) { steps.next_distribution(d, row); });
         tile.sync();
         const int targets = steps.in.per_branch ? branches : 1;

@@ -3,6 +3,7 @@
 #include "vulpes/kernels/optimise.hpp"
 
 #include "vulpes/core/sums.hpp"
+#include "vulpes/core/transfer.hpp"
 #include "vulpes/kernels/formulas/adamw.hpp"
 #include "vulpes/kernels/formulas/gradient_clip.hpp"
 #include "vulpes/kernels/formulas/polyak.hpp"
@@ -16,18 +17,11 @@ constexpr int team_threads = 256;
 
 template <class Space>
 OptimiserWork<Space>::OptimiserWork(const Space& space, const ParameterLayout& layout) {
-  const std::vector<Chunk> table = make_chunks(layout, chunk_elements);
-  const int tensors = static_cast<int>(layout.tensors().size());
-  chunks = allocate<Vector<Chunk, Space>>(space, "vulpes::optimise::chunks", table.size());
-  decays = allocate<Vector<std::uint8_t, Space>>(space, "vulpes::optimise::decays", tensors);
-  squares = allocate_zeroed<Vector<double, Space>>(space, "vulpes::optimise::squares", table.size());
-  const auto host_chunks = Kokkos::create_mirror_view(chunks);
-  const auto host_decays = Kokkos::create_mirror_view(decays);
-  for (std::size_t i = 0; i < table.size(); ++i) host_chunks(i) = table[i];
-  for (int i = 0; i < tensors; ++i) host_decays(i) = layout[i].is_weight ? 1 : 0;
-  Kokkos::deep_copy(space, chunks, host_chunks);
-  Kokkos::deep_copy(space, decays, host_decays);
-  space.fence("vulpes::optimise::tables");
+  chunks = upload(space, "vulpes::optimise::chunks", make_chunks(layout, chunk_elements));
+  std::vector<std::uint8_t> decaying;
+  for (const TensorSlice& t : layout.tensors()) decaying.push_back(t.is_weight ? 1 : 0);
+  decays = upload(space, "vulpes::optimise::decays", decaying);
+  squares = allocate_zeroed<Vector<double, Space>>(space, "vulpes::optimise::squares", chunks.extent(0));
 }
 
 template <class Space, class Real>

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "vulpes/core/sums.hpp"
+#include "vulpes/core/transfer.hpp"
 #include "vulpes/kernels/formulas/spectral_norm.hpp"
 
 namespace vulpes::kernels {
@@ -14,16 +15,6 @@ namespace {
 constexpr int columns_a_strip = 64;
 constexpr int rows_a_strip = 16;
 constexpr int team_threads = 256;
-
-template <class Space>
-Vector<SpectralStrip, Space> upload(const Space& space, const char* label, const std::vector<SpectralStrip>& table) {
-  auto device = allocate<Vector<SpectralStrip, Space>>(space, label, table.size());
-  const auto host = Kokkos::create_mirror_view(device);
-  for (std::size_t i = 0; i < table.size(); ++i) host(i) = table[i];
-  if (!table.empty()) Kokkos::deep_copy(space, device, host);
-  space.fence("vulpes::spectral::tables");
-  return device;
-}
 
 /// Launch 1: t = W' u / ||u|| for a strip of columns.
 template <class Space>

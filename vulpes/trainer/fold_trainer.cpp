@@ -32,25 +32,6 @@ void read_bytes(const io::H5Reader& file, const std::string& name, const View& v
   Kokkos::deep_copy(view, host);
 }
 
-template <class Space>
-std::vector<float> to_host(const Vector<float, Space>& v) {
-  const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), v);
-  return {host.data(), host.data() + host.extent(0)};
-}
-
-template <class Space>
-void write_flat(io::H5Writer& file, const std::string& group, const ParameterLayout& layout,
-                const Vector<float, Space>& v) {
-  agent::write_tensors(file, group, layout, to_host<Space>(v).data());
-}
-template <class Space>
-void read_flat(const io::H5Reader& file, const std::string& group, const ParameterLayout& layout,
-               const Vector<float, Space>& v) {
-  const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), v);
-  agent::read_tensors(file, group, layout, host.data());
-  Kokkos::deep_copy(v, host);
-}
-
 /// Standard deviation of the log returns from close to close within segments of a range.
 double return_sd(const Dataset& data, Range range) {
   double sum = 0, squares = 0;
@@ -137,22 +118,7 @@ FoldTrainer<Space>::FoldTrainer(const io::Config& config, const Dataset& data, c
   collect_buffers_ = kernels::CollectBuffers<Space>(space_, shape, envs);
 
   const auto starts = start_intervals(data, fold.train, static_cast<std::size_t>(config.agent.n_step));
-  kernels::CollectArguments<Space>& a = collect_arguments_;
-  a.shape = shape;
-  a.key = key_;
-  a.rules = market::make_account_rules(config.account);
-  a.window = static_cast<std::uint32_t>(config.collect.window);
-  a.exploration = config.collect.explore == "softmax" ? kernels::Exploration::softmax : kernels::Exploration::epsilon;
-  a.temperature = static_cast<float>(config.collect.temperature);
-  a.bias = learner_->output_bias(learner_->buffers.parameters);
-  a.iteration = &learner_->state.data()->iteration;
-  a.table = table_;
-  a.starts = allocate<Vector<kernels::StartInterval, Space>>(space_, "vulpes::collect::starts", starts.size());
-  const auto host_starts = Kokkos::create_mirror_view(a.starts);
-  for (std::size_t i = 0; i < starts.size(); ++i) host_starts(i) = starts[i];
-  Kokkos::deep_copy(space_, a.starts, host_starts);
-  a.start_count = starts.back().before + starts.back().count;
-  a.range_end = static_cast<std::uint32_t>(fold.train.end);
+  collect_arguments_ = make_collect_arguments(space_, config, key_, *learner_, table_, starts, fold.train);
   reward_scale_ = config.reward.scale;
   if (reward_scale_ == 0) {
     const double sd = return_sd(data, fold.train);
@@ -177,10 +143,7 @@ template <class Space>
 void FoldTrainer<Space>::collect(std::int64_t bar_steps) {
   kernels::refresh_new_priority(space_, replay_.ring);
   for (std::int64_t i = 0; i < bar_steps; ++i) {
-    kernels::forward<Space, float>(space_, learner_->network, learner_->buffers.parameters.data(),
-                                   collect_buffers_.activations, collect_buffers_.activations.rows);
-    kernels::act(space_, collect_arguments_, collect_buffers_, replay_.ring);
-    kernels::close_windows(space_, replay_.ring, rules_.gather.n_step);
+    collect_bar(space_, collect_arguments_, *learner_, collect_buffers_, replay_.ring, rules_.gather.n_step);
   }
   progress_.bar_steps += bar_steps * replay_.ring.envs;
 }
@@ -338,7 +301,7 @@ agent::Policy FoldTrainer<Space>::policy() const {
   p.feature_names = data_.features.names;
   p.normaliser = normaliser_;
   p.parameters =
-      to_host<Space>(config_.train.evaluate_with == "target" ? learner_->buffers.target : learner_->buffers.parameters);
+      download(config_.train.evaluate_with == "target" ? learner_->buffers.target : learner_->buffers.parameters);
   p.step = progress_.steps;
   p.fold = fold_.number;
   p.score = progress_.best_score;
@@ -352,12 +315,12 @@ void FoldTrainer<Space>::save(const std::string& path, std::int64_t metric_rows)
   const ParameterLayout& layout = learner_->network.layout;
   const auto& b = learner_->buffers;
   file.write_string("training/numerics", host_numerics_description());
-  write_flat<Space>(file, "training/online", layout, b.parameters);
-  write_flat<Space>(file, "training/target", layout, b.target);
-  write_flat<Space>(file, "training/first_moment", layout, b.first_moment);
-  write_flat<Space>(file, "training/second_moment", layout, b.second_moment);
-  file.write("training/spectral/u", to_host<Space>(learner_->spectral.u));
-  file.write("training/spectral/v", to_host<Space>(learner_->spectral.v));
+  agent::write_tensors(file, "training/online", layout, b.parameters);
+  agent::write_tensors(file, "training/target", layout, b.target);
+  agent::write_tensors(file, "training/first_moment", layout, b.first_moment);
+  agent::write_tensors(file, "training/second_moment", layout, b.second_moment);
+  file.write("training/spectral/u", download(learner_->spectral.u));
+  file.write("training/spectral/v", download(learner_->spectral.v));
   write_bytes(file, "training/state", learner_->state);
   write_bytes(file, "training/replay/rows", replay_.ring.rows);
   write_bytes(file, "training/replay/leaves", replay_.ring.tree.leaves);
@@ -400,10 +363,10 @@ std::int64_t FoldTrainer<Space>::load(const std::string& path) {
   prepare_rules(p.vmin, p.vmax, p.reward_scale);
   const ParameterLayout& layout = learner_->network.layout;
   const auto& b = learner_->buffers;
-  read_flat<Space>(file, "training/online", layout, b.parameters);
-  read_flat<Space>(file, "training/target", layout, b.target);
-  read_flat<Space>(file, "training/first_moment", layout, b.first_moment);
-  read_flat<Space>(file, "training/second_moment", layout, b.second_moment);
+  agent::read_tensors(file, "training/online", layout, b.parameters);
+  agent::read_tensors(file, "training/target", layout, b.target);
+  agent::read_tensors(file, "training/first_moment", layout, b.first_moment);
+  agent::read_tensors(file, "training/second_moment", layout, b.second_moment);
   read_bytes(file, "training/state", learner_->state);
   read_bytes(file, "training/replay/rows", replay_.ring.rows);
   read_bytes(file, "training/replay/leaves", replay_.ring.tree.leaves);

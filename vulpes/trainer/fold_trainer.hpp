@@ -7,7 +7,7 @@
 
 #include "vulpes/agent/agent.hpp"
 #include "vulpes/io/records.hpp"
-#include "vulpes/kernels/collect.hpp"
+#include "vulpes/trainer/collection.hpp"
 #include "vulpes/trainer/dataset.hpp"
 #include "vulpes/trainer/step.hpp"
 

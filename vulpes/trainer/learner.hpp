@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "vulpes/core/transfer.hpp"
 #include "vulpes/kernels/optimise.hpp"
 #include "vulpes/kernels/spectral.hpp"
 
@@ -31,10 +32,8 @@ struct Learner {
     buffers.first_moment = make("vulpes::learner::first_moment");
     buffers.second_moment = make("vulpes::learner::second_moment");
     state = allocate_zeroed<kernels::StepStateRef<Space>>(space, "vulpes::learner::state");
-    const Kokkos::View<const float*, Kokkos::LayoutRight, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>
-        host(initial.data(), initial.size());
-    Kokkos::deep_copy(space, buffers.parameters, host);
-    Kokkos::deep_copy(space, buffers.target, host);
+    Kokkos::deep_copy(space, buffers.parameters, host_view(initial));
+    Kokkos::deep_copy(space, buffers.target, host_view(initial));
     space.fence("vulpes::learner::start");
     spectral.start(space, buffers.parameters);
   }

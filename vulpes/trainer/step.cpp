@@ -21,13 +21,7 @@ StepRules make_step_rules(const io::Config& c, RandomKey key, double vmin, doubl
   r.optimiser.clip_norm = c.optimiser.clip_norm;
   r.optimiser.tau = c.optimiser.tau;
   r.priority = {c.replay.alpha, c.replay.epsilon};
-  r.blend = Schedule::linear(0.0, 1.0, c.agent.blend_steps);
-  for (int k = 0; k < r.blend.knots; ++k) r.blend.at[k] += c.agent.warmup_steps;
-  if (c.agent.blend_steps == 0 && c.agent.warmup_steps > 0) {
-    // All at once: MSE up to the last warm-up step, C51 from the next.
-    r.blend = Schedule::linear(0.0, 1.0, 1);
-    for (int k = 0; k < r.blend.knots; ++k) r.blend.at[k] += c.agent.warmup_steps - 1;
-  }
+  r.blend = Schedule::linear(0.0, 1.0, c.agent.blend_steps, c.agent.warmup_steps);
   r.double_dqn = c.agent.double_dqn;
   r.per_branch = c.agent.target == "per_branch";
   return r;

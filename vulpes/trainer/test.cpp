@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "vulpes/core/transfer.hpp"
 #include "vulpes/evaluator/metrics.hpp"
 #include "vulpes/evaluator/stitch.hpp"
 #include "vulpes/trainer/devices.hpp"
@@ -24,11 +25,7 @@ TestRun backtest_policy(const Dataset& data, const agent::Policy& policy, const 
   return on_device(policy.config.run.device, [&](const auto& space) {
     using Space = std::decay_t<decltype(space)>;
     const kernels::Network network(policy.shape);
-    Vector<float, Space> parameters("vulpes::test::parameters", policy.parameters.size());
-    Kokkos::deep_copy(
-        parameters,
-        Kokkos::View<const float*, Kokkos::LayoutRight, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(
-            policy.parameters.data(), policy.parameters.size()));
+    const Vector<float, Space> parameters = upload(space, "vulpes::test::parameters", policy.parameters);
     const kernels::MarketTable<Space> table(space, data.account_bars, policy.normaliser.apply(data.features),
                                             data.features.columns, data.bars.segment);
     const evaluator::Actor<Space> actor{
