@@ -251,11 +251,20 @@ INSTANTIATE_TEST_SUITE_P(
                    "'replay.epsilon' = 9.5e-07 to the power 'replay.alpha' = 1 is 9.5e-07, below the priority tree's "
                    "unit 2^-20 "
                    "= 9.54e-07: raise epsilon or lower alpha"},
-        CrossCheck{"MacdOfTwo", [](Config& c) { c.features.macd = {12, 26}; },
+        CrossCheck{"MacdOfTwo",
+                   [](Config& c) {
+                     c.features.macd = {12, 26};
+                   },
                    "'features.macd' = [12, 26] needs three spans: fast, slow, signal"},
-        CrossCheck{"MacdFastSlow", [](Config& c) { c.features.macd = {26, 26, 9}; },
+        CrossCheck{"MacdFastSlow",
+                   [](Config& c) {
+                     c.features.macd = {26, 26, 9};
+                   },
                    "'features.macd' = [26, 26, 9] needs fast < slow"},
-        CrossCheck{"RepeatedHorizon", [](Config& c) { c.features.return_horizons = {4, 1, 4, 4}; },
+        CrossCheck{"RepeatedHorizon",
+                   [](Config& c) {
+                     c.features.return_horizons = {4, 1, 4, 4};
+                   },
                    "'features.return_horizons' has 4 twice"},
         CrossCheck{"OutOfBounds", [](Config& c) { c.agent.gamma = -1; },
                    "'agent.gamma' = -1.0 is out of range (0 ... 0.99999)"},

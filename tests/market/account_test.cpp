@@ -9,14 +9,18 @@
 namespace vulpes::market {
 namespace {
 
-static_assert(std::is_trivially_copyable_v<Account> && std::is_trivially_copyable_v<AccountRules> && std::is_trivially_copyable_v<Bar>);
+static_assert(std::is_trivially_copyable_v<Account> && std::is_trivially_copyable_v<AccountRules> &&
+              std::is_trivially_copyable_v<Bar>);
 
 AccountRules free_rules() { return {0, 0, 0, 0.5, 1.0, 0.2, 1000.0}; }
 AccountRules costly_rules() { return {0.001, 0.0004, 0.0002, 0.5, 1.0, 0.2, 1000.0}; }
 
-constexpr Bar bar(double open, double high, double low, double close, double atr = 4.0) { return {open, high, low, close, atr}; }
+constexpr Bar bar(double open, double high, double low, double close, double atr = 4.0) {
+  return {open, high, low, close, atr};
+}
 Action act(double level, OrderType order = OrderType::market, int urgency = 0) {
-  return {static_cast<std::uint8_t>(std::lround((level + 1.0) * 4.0)), static_cast<std::uint8_t>(order), static_cast<std::uint8_t>(urgency)};
+  return {static_cast<std::uint8_t>(std::lround((level + 1.0) * 4.0)), static_cast<std::uint8_t>(order),
+          static_cast<std::uint8_t>(urgency)};
 }
 
 const Bar decided = bar(99, 101, 98, 100);
@@ -180,7 +184,7 @@ TEST(Account, ClosingLeavesNoResidue) {
 
 TEST(Account, EntryPriceIsTheAverageOfIncreases) {
   const AccountRules r = free_rules();
-  Account a = holding(0.25);  // 2.5 units at 100
+  Account a = holding(0.25);                                   // 2.5 units at 100
   advance(a, r, act(0.75), decided, bar(106, 106, 100, 100));  // + 5 at 106
   EXPECT_NEAR(a.entry_price, (2.5 * 100 + 5 * 106) / 7.5, 1e-12);
   const double entry = a.entry_price;
@@ -242,9 +246,11 @@ TEST(Account, GrowthsAddUpToTheEquity) {
   const auto random = [&] { return (state = state * 1664525u + 1013904223u) >> 8; };
   Bar now = decided;
   for (int t = 0; t < 2000; ++t) {
-    const double open = close * (1 + (random() % 101 - 50.0) * 1e-4), next = open * (1 + (random() % 101 - 50.0) * 2e-4);
+    const double open = close * (1 + (random() % 101 - 50.0) * 1e-4),
+                 next = open * (1 + (random() % 101 - 50.0) * 2e-4);
     const Bar b = bar(open, std::max(open, next) * 1.002, std::min(open, next) * 0.998, next, 0.01 * next);
-    const Action action{static_cast<std::uint8_t>(random() % 9), static_cast<std::uint8_t>(random() % 3), static_cast<std::uint8_t>(random() % 3)};
+    const Action action{static_cast<std::uint8_t>(random() % 9), static_cast<std::uint8_t>(random() % 3),
+                        static_cast<std::uint8_t>(random() % 3)};
     const BarOutcome o = advance(a, r, action, now, b);
     sum += o.log_growth;
     fees += o.fill.fee;

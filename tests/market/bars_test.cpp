@@ -55,7 +55,7 @@ TEST(CheckBars, NamesRowAndColumn) {
   expect_error(with(&Bars::open, 0.0), 2, "open");
   expect_error(with(&Bars::low, -1.0), 2, "low");
   expect_error(with(&Bars::high, inf), 2, "high");
-  expect_error(with(&Bars::high, 98.0), 2, "high");   // high < low
+  expect_error(with(&Bars::high, 98.0), 2, "high");     // high < low
   expect_error(with(&Bars::close, 102.0), 2, "close");  // outside low to high
   expect_error(with(&Bars::close, 98.5), 2, "close");
   expect_error(with(&Bars::open, 101.5), 2, "open");

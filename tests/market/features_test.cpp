@@ -114,7 +114,8 @@ TEST(Features, BarsAfterTChangeNothingUpToT) {
     }
     const FeatureSet g = compute_features(changed, {});
     const auto changed_account = account_bars(changed, {});
-    for (std::size_t k = 0; k < (t + 1) * width; ++k) ASSERT_EQ(f.values[k], g.values[k]) << t << " " << f.names[k % width];
+    for (std::size_t k = 0; k < (t + 1) * width; ++k)
+      ASSERT_EQ(f.values[k], g.values[k]) << t << " " << f.names[k % width];
     for (std::size_t i = 0; i <= t; ++i) ASSERT_EQ(account[i].atr, changed_account[i].atr);
     EXPECT_NE(f.values, g.values);  // the changes were seen
   }
@@ -168,7 +169,8 @@ TEST(Features, FlatPricesGiveFiniteValues) {
   const Normaliser n = Normaliser::fit(f, 0, 300, 5, &warnings);
   for (const float v : n.apply(f)) ASSERT_TRUE(std::isfinite(v));
   EXPECT_EQ(n.scale[static_cast<std::size_t>(column_of(f, "rsi_14"))], 1.0);
-  const bool named = std::any_of(warnings.begin(), warnings.end(), [](const std::string& w) { return w.find("'rsi_14'") != std::string::npos; });
+  const bool named = std::any_of(warnings.begin(), warnings.end(),
+                                 [](const std::string& w) { return w.find("'rsi_14'") != std::string::npos; });
   EXPECT_TRUE(named);
 }
 
@@ -229,8 +231,8 @@ TEST(AccountBars, AtrIsTheDebiasedAverageOfTrueRange) {
   io::AccountConfig c;
   c.atr_window = 2;
   const auto a = account_bars(b, c);
-  EXPECT_DOUBLE_EQ(a[0].atr, 2);                                 // high - low
-  EXPECT_DOUBLE_EQ(a[1].atr, (0.5 * 3 + 0.25 * 2) / 0.75);       // 13 - 10
+  EXPECT_DOUBLE_EQ(a[0].atr, 2);                                           // high - low
+  EXPECT_DOUBLE_EQ(a[1].atr, (0.5 * 3 + 0.25 * 2) / 0.75);                 // 13 - 10
   EXPECT_DOUBLE_EQ(a[2].atr, (0.5 * 5.5 + 0.25 * 3 + 0.125 * 2) / 0.875);  // 12.5 - 7
 }
 

@@ -13,7 +13,9 @@
 namespace vulpes::market {
 namespace {
 
-double mean(const std::vector<double>& v) { return std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(v.size()); }
+double mean(const std::vector<double>& v) {
+  return std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(v.size());
+}
 
 const ReferencePolicy& reference() {
   static const ReferencePolicy policy{io::SyntheticConfig{}, io::AccountConfig{}};
@@ -24,7 +26,8 @@ const ReferencePolicy& reference() {
 TEST(ComponentFilter, SteadyStateAgreesWithTheTwoStateFilter) {
   const io::SyntheticConfig c;
   double p[2][2] = {{100.0, 0.0}, {0.0, c.component_sd * c.component_sd}}, gain = 0, variance = 0;
-  const double q[2] = {c.walk_sd * c.walk_sd, c.component_sd * c.component_sd * (1 - c.phi * c.phi)}, f[2] = {1.0, c.phi};
+  const double q[2] = {c.walk_sd * c.walk_sd, c.component_sd * c.component_sd * (1 - c.phi * c.phi)},
+               f[2] = {1.0, c.phi};
   for (int i = 0; i < 5000; ++i) {
     for (int a = 0; a < 2; ++a) {
       for (int b = 0; b < 2; ++b) p[a][b] = f[a] * f[b] * p[a][b] + (a == b ? q[a] : 0.0);
@@ -129,7 +132,7 @@ TEST(Optimum, ActionsAreSymmetricAndBangBang) {
   EXPECT_EQ(sell.exposure, 0);
   EXPECT_EQ(buy.exposure, 8);
   EXPECT_EQ(sell.urgency, 0);
-  EXPECT_EQ(policy.act(1.0, 0.0).exposure, 8);   // holds through the middle
+  EXPECT_EQ(policy.act(1.0, 0.0).exposure, 8);  // holds through the middle
   EXPECT_EQ(policy.act(-1.0, 0.0).exposure, 0);
 }
 

@@ -39,7 +39,7 @@ TEST(Synthetic, ComponentIsTheStationaryAr1) {
     walk += w * w;
     innovation += w * (x[t] - c.phi * x[t - 1]);
   }
-  EXPECT_NEAR(std::sqrt(square / n), 0.008, 0.0002);      
+  EXPECT_NEAR(std::sqrt(square / n), 0.008, 0.0002);
   EXPECT_NEAR(product / square, 0.85, 0.005);
   EXPECT_NEAR(std::sqrt(walk / n), 0.0003, 2e-6);
   EXPECT_NEAR(innovation / std::sqrt(walk * square), 0.0, 0.01);  // independent

@@ -289,16 +289,36 @@ std::vector<double> numbers_of(const Source& source, int index, const std::strin
       }
     }
     switch (type->id()) {
-      case arrow::Type::DOUBLE: append_values<arrow::DoubleArray>(*chunk, values); break;
-      case arrow::Type::FLOAT: append_values<arrow::FloatArray>(*chunk, values); break;
-      case arrow::Type::INT8: append_values<arrow::Int8Array>(*chunk, values); break;
-      case arrow::Type::INT16: append_values<arrow::Int16Array>(*chunk, values); break;
-      case arrow::Type::INT32: append_values<arrow::Int32Array>(*chunk, values); break;
-      case arrow::Type::INT64: append_values<arrow::Int64Array>(*chunk, values); break;
-      case arrow::Type::UINT8: append_values<arrow::UInt8Array>(*chunk, values); break;
-      case arrow::Type::UINT16: append_values<arrow::UInt16Array>(*chunk, values); break;
-      case arrow::Type::UINT32: append_values<arrow::UInt32Array>(*chunk, values); break;
-      case arrow::Type::UINT64: append_values<arrow::UInt64Array>(*chunk, values); break;
+      case arrow::Type::DOUBLE:
+        append_values<arrow::DoubleArray>(*chunk, values);
+        break;
+      case arrow::Type::FLOAT:
+        append_values<arrow::FloatArray>(*chunk, values);
+        break;
+      case arrow::Type::INT8:
+        append_values<arrow::Int8Array>(*chunk, values);
+        break;
+      case arrow::Type::INT16:
+        append_values<arrow::Int16Array>(*chunk, values);
+        break;
+      case arrow::Type::INT32:
+        append_values<arrow::Int32Array>(*chunk, values);
+        break;
+      case arrow::Type::INT64:
+        append_values<arrow::Int64Array>(*chunk, values);
+        break;
+      case arrow::Type::UINT8:
+        append_values<arrow::UInt8Array>(*chunk, values);
+        break;
+      case arrow::Type::UINT16:
+        append_values<arrow::UInt16Array>(*chunk, values);
+        break;
+      case arrow::Type::UINT32:
+        append_values<arrow::UInt32Array>(*chunk, values);
+        break;
+      case arrow::Type::UINT64:
+        append_values<arrow::UInt64Array>(*chunk, values);
+        break;
       default: {
         const auto& decimals = static_cast<const arrow::Decimal128Array&>(*chunk);
         const std::int32_t scale = static_cast<const arrow::Decimal128Type&>(*type).scale();
@@ -333,8 +353,12 @@ void for_each_text(const Source& source, int index, const Each& each) {
         each(at++, array.IsNull(k) ? std::string_view() : array.GetView(k));
     };
     switch (chunk->type_id()) {
-      case arrow::Type::STRING: pass(static_cast<const arrow::StringArray&>(*chunk)); break;
-      case arrow::Type::LARGE_STRING: pass(static_cast<const arrow::LargeStringArray&>(*chunk)); break;
+      case arrow::Type::STRING:
+        pass(static_cast<const arrow::StringArray&>(*chunk));
+        break;
+      case arrow::Type::LARGE_STRING:
+        pass(static_cast<const arrow::LargeStringArray&>(*chunk));
+        break;
       case arrow::Type::DICTIONARY: {
         const auto& coded = static_cast<const arrow::DictionaryArray&>(*chunk);
         throw_if<InputError>(coded.dictionary()->type_id() != arrow::Type::STRING, column_is("not text"));
@@ -344,7 +368,8 @@ void for_each_text(const Source& source, int index, const Each& each) {
         }
         break;
       }
-      default: throw InputError(column_is(chunk->type()->ToString() + ", not text"));
+      default:
+        throw InputError(column_is(chunk->type()->ToString() + ", not text"));
     }
   }
 }
@@ -414,16 +439,24 @@ std::vector<std::int64_t> times_of(const Source& source, const ImportOptions& op
       for (const auto& chunk : column->chunks()) {
         for (std::int64_t k = 0; k < chunk->length(); ++k, ++at) {
           switch (chunk->type_id()) {
-            case arrow::Type::INT64: times[at] = static_cast<const arrow::Int64Array&>(*chunk).Value(k); break;
-            case arrow::Type::INT32: times[at] = static_cast<const arrow::Int32Array&>(*chunk).Value(k); break;
-            case arrow::Type::UINT32: times[at] = static_cast<const arrow::UInt32Array&>(*chunk).Value(k); break;
-            default: times[at] = static_cast<std::int64_t>(static_cast<const arrow::UInt64Array&>(*chunk).Value(k));
+            case arrow::Type::INT64:
+              times[at] = static_cast<const arrow::Int64Array&>(*chunk).Value(k);
+              break;
+            case arrow::Type::INT32:
+              times[at] = static_cast<const arrow::Int32Array&>(*chunk).Value(k);
+              break;
+            case arrow::Type::UINT32:
+              times[at] = static_cast<const arrow::UInt32Array&>(*chunk).Value(k);
+              break;
+            default:
+              times[at] = static_cast<std::int64_t>(static_cast<const arrow::UInt64Array&>(*chunk).Value(k));
           }
         }
       }
       return times_from_epochs(times, locator, index);
     }
-    case arrow::Type::DOUBLE: return times_from_epochs(numbers_of(source, index, "time"), locator, index);
+    case arrow::Type::DOUBLE:
+      return times_from_epochs(numbers_of(source, index, "time"), locator, index);
     case arrow::Type::TIMESTAMP: {
       const auto& type = static_cast<const arrow::TimestampType&>(*column->type());
       constexpr std::int64_t units[] = {ns_per_second, 1'000'000, 1'000, 1};
@@ -454,7 +487,8 @@ std::vector<std::int64_t> times_of(const Source& source, const ImportOptions& op
         }
       }
       return times;
-    default: break;
+    default:
+      break;
   }
 
   const std::vector<std::string> clocks =

@@ -79,8 +79,7 @@ std::string range_text(const Bounds& bounds) {
 }
 
 template <class Number>
-  requires std::is_arithmetic_v<Number>
-Problem problem_of(const Number& value, const Bounds& bounds) {
+requires std::is_arithmetic_v<Number> Problem problem_of(const Number& value, const Bounds& bounds) {
   const auto number = static_cast<double>(value);
   if (!std::isfinite(number)) return "is not finite";
   if (number < bounds.low || number > bounds.high) return "is out of range (" + range_text(bounds) + ")";
@@ -112,13 +111,20 @@ Problem refusal(const std::string& name, const T& value, const Limits& limits) {
 
 std::string node_type(const toml::node& node) {
   switch (node.type()) {
-    case toml::node_type::table: return "a table";
-    case toml::node_type::array: return "a list";
-    case toml::node_type::string: return "text";
-    case toml::node_type::integer: return "an integer";
-    case toml::node_type::floating_point: return "a number";
-    case toml::node_type::boolean: return "a boolean";
-    default: return "a date or time";
+    case toml::node_type::table:
+      return "a table";
+    case toml::node_type::array:
+      return "a list";
+    case toml::node_type::string:
+      return "text";
+    case toml::node_type::integer:
+      return "an integer";
+    case toml::node_type::floating_point:
+      return "a number";
+    case toml::node_type::boolean:
+      return "a boolean";
+    default:
+      return "a date or time";
   }
 }
 

@@ -171,16 +171,26 @@ std::string stack_reason() {
 
 hid_t native_type(ElementType type) {
   switch (type) {
-    case ElementType::f32: return H5T_NATIVE_FLOAT;
-    case ElementType::f64: return H5T_NATIVE_DOUBLE;
-    case ElementType::i8: return H5T_NATIVE_INT8;
-    case ElementType::i16: return H5T_NATIVE_INT16;
-    case ElementType::i32: return H5T_NATIVE_INT32;
-    case ElementType::i64: return H5T_NATIVE_INT64;
-    case ElementType::u8: return H5T_NATIVE_UINT8;
-    case ElementType::u16: return H5T_NATIVE_UINT16;
-    case ElementType::u32: return H5T_NATIVE_UINT32;
-    case ElementType::u64: return H5T_NATIVE_UINT64;
+    case ElementType::f32:
+      return H5T_NATIVE_FLOAT;
+    case ElementType::f64:
+      return H5T_NATIVE_DOUBLE;
+    case ElementType::i8:
+      return H5T_NATIVE_INT8;
+    case ElementType::i16:
+      return H5T_NATIVE_INT16;
+    case ElementType::i32:
+      return H5T_NATIVE_INT32;
+    case ElementType::i64:
+      return H5T_NATIVE_INT64;
+    case ElementType::u8:
+      return H5T_NATIVE_UINT8;
+    case ElementType::u16:
+      return H5T_NATIVE_UINT16;
+    case ElementType::u32:
+      return H5T_NATIVE_UINT32;
+    case ElementType::u64:
+      return H5T_NATIVE_UINT64;
   }
   return H5T_NATIVE_UINT8;
 }

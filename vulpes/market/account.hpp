@@ -36,7 +36,9 @@ struct Action {
 KOKKOS_INLINE_FUNCTION constexpr double exposure_level(int level) { return -1.0 + 0.25 * level; }
 
 /// Share of the way to the target that is traded: 1, 1/2, 1/4.
-KOKKOS_INLINE_FUNCTION constexpr double urgency_share(int urgency) { return urgency == 0 ? 1.0 : urgency == 1 ? 0.5 : 0.25; }
+KOKKOS_INLINE_FUNCTION constexpr double urgency_share(int urgency) {
+  return urgency == 0 ? 1.0 : urgency == 1 ? 0.5 : 0.25;
+}
 
 /// Costs and limits; fees and half spread are fractions of traded notional.
 struct AccountRules {
@@ -55,10 +57,10 @@ inline AccountRules make_account_rules(const io::AccountConfig& c) {
 
 struct Account {
   double cash;
-  double units;         ///< signed position
-  double entry_price;   ///< average fill price of the open position; 0 when flat
-  double equity;        ///< cash + units * the last close
-  double peak_equity;   ///< largest equity at a close so far
+  double units;        ///< signed position
+  double entry_price;  ///< average fill price of the open position; 0 when flat
+  double equity;       ///< cash + units * the last close
+  double peak_equity;  ///< largest equity at a close so far
   double start_equity;
   std::int32_t bars_held;      ///< closes at which the present position was marked; 0 when flat
   std::int32_t closed_trades;  ///< positions that were closed or flipped so far
@@ -93,7 +95,7 @@ KOKKOS_INLINE_FUNCTION double log_growth(const Account& account) {
 struct Fill {
   double units;  ///< signed; 0 when nothing was filled
   double price;
-  double fee;    ///< cash paid; negative for a rebate
+  double fee;  ///< cash paid; negative for a rebate
   bool filled;
   bool taker;
 };
@@ -101,7 +103,7 @@ struct Fill {
 struct BarOutcome {
   double log_growth;  ///< log(equity at close t+1 / equity at close t)
   Fill fill;
-  bool ruined;        ///< equity fell to ruin_fraction of the start: terminal
+  bool ruined;  ///< equity fell to ruin_fraction of the start: terminal
   double traded_notional;
 };
 
@@ -123,7 +125,8 @@ KOKKOS_INLINE_FUNCTION bool is_nearest_level(const AccountRules& rules, int leve
 
 /// Units to trade for `action` at equity and close of bar t; 0 for no trade. The exposure after it lies between the
 /// present one and a target within the leverage cap, so an order never raises exposure beyond the cap; drift may.
-KOKKOS_INLINE_FUNCTION double order_units(const Account& account, const AccountRules& rules, Action action, double close) {
+KOKKOS_INLINE_FUNCTION double order_units(const Account& account, const AccountRules& rules, Action action,
+                                          double close) {
   const double present = account.units * close / account.equity;
   if (is_nearest_level(rules, action.exposure, present)) return 0.0;
   const double target_units = capped_level(rules, action.exposure) * account.equity / close;
@@ -134,7 +137,8 @@ KOKKOS_INLINE_FUNCTION double order_units(const Account& account, const AccountR
 /// fee if the bar trades strictly through that price; if the bar already opens through it, it is marketable at the
 /// opening auction: filled at the open (no spread: it meets the auction price) for the taker fee. Otherwise it is
 /// cancelled at the bar's close.
-KOKKOS_INLINE_FUNCTION Fill execute(const AccountRules& rules, OrderType order, double units, const Bar& decided, const Bar& next) {
+KOKKOS_INLINE_FUNCTION Fill execute(const AccountRules& rules, OrderType order, double units, const Bar& decided,
+                                    const Bar& next) {
   Fill fill{0.0, 0.0, 0.0, false, false};
   if (units == 0.0) return fill;
   const double side = units > 0.0 ? 1.0 : -1.0;
@@ -176,10 +180,10 @@ KOKKOS_INLINE_FUNCTION void book(Account& account, const Fill& fill) {
   }
 }
 
-/// One bar: order, execution in `next`, mark at its close. `account` must be marked at the close of `decided`. At ruin the
-/// account is closed out at exactly ruin_fraction of the start.
-KOKKOS_INLINE_FUNCTION BarOutcome advance(Account& account, const AccountRules& rules, Action action, const Bar& decided,
-                                          const Bar& next) {
+/// One bar: order, execution in `next`, mark at its close. `account` must be marked at the close of `decided`. At ruin
+/// the account is closed out at exactly ruin_fraction of the start.
+KOKKOS_INLINE_FUNCTION BarOutcome advance(Account& account, const AccountRules& rules, Action action,
+                                          const Bar& decided, const Bar& next) {
   BarOutcome outcome;
   const double before = account.equity;
   const double units = order_units(account, rules, action, decided.close);

@@ -58,7 +58,8 @@ std::vector<std::size_t> find_gaps(const Bars& bars, std::size_t begin, std::siz
 }
 
 /// Which of the gaps are closures of the market (rule: bars.hpp).
-std::vector<bool> find_closures(const Bars& bars, const std::vector<std::size_t>& gaps, std::int64_t span_ns, std::int64_t bar_ns) {
+std::vector<bool> find_closures(const Bars& bars, const std::vector<std::size_t>& gaps, std::int64_t span_ns,
+                                std::int64_t bar_ns) {
   constexpr std::int64_t longest = 10 * ns_per_day;
   constexpr double least_share = 0.05;
   constexpr std::int64_t least_count = 3;
@@ -67,13 +68,15 @@ std::vector<bool> find_closures(const Bars& bars, const std::vector<std::size_t>
     ++closing[time_of_day(bars.time[i - 1])];
     ++opening[time_of_day(bars.time[i])];
   }
-  const auto least = std::max(least_count, static_cast<std::int64_t>(std::ceil(least_share * static_cast<double>(gaps.size()))));
+  const auto least =
+      std::max(least_count, static_cast<std::int64_t>(std::ceil(least_share * static_cast<double>(gaps.size()))));
   std::vector<bool> closures(gaps.size());
   std::int64_t count = 0;
   for (std::size_t g = 0; g < gaps.size(); ++g) {
     const std::int64_t before = bars.time[gaps[g] - 1], after = bars.time[gaps[g]];
-    closures[g] = after - before <= longest + bar_ns &&
-                  (bar_ns >= ns_per_day || closing[time_of_day(before)] >= least || opening[time_of_day(after)] >= least);
+    closures[g] =
+        after - before <= longest + bar_ns &&
+        (bar_ns >= ns_per_day || closing[time_of_day(before)] >= least || opening[time_of_day(after)] >= least);
     count += closures[g];
   }
   const bool regular = count >= least_count && count * 14 * ns_per_day >= span_ns;
@@ -85,7 +88,8 @@ std::vector<bool> find_closures(const Bars& bars, const std::vector<std::size_t>
 
 Bars Bars::slice(std::size_t begin, std::size_t end) const {
   const auto part = [&](const auto& v) {
-    return std::decay_t<decltype(v)>(v.begin() + static_cast<std::ptrdiff_t>(begin), v.begin() + static_cast<std::ptrdiff_t>(end));
+    return std::decay_t<decltype(v)>(v.begin() + static_cast<std::ptrdiff_t>(begin),
+                                     v.begin() + static_cast<std::ptrdiff_t>(end));
   };
   Bars r{part(time), part(open), part(high), part(low), part(close), part(volume), part(segment), {}};
   for (const Extra& e : extra) r.extra.push_back({e.name, part(e.values)});
@@ -140,12 +144,14 @@ void check_bars(const Bars& bars, const BarPlace& where) {
     if (!std::isfinite(volume)) fail(i, "volume", "the volume is not a finite number; use 0 where it is unknown");
     if (volume < 0) fail(i, "volume", "the volume " + number(volume) + " is negative");
     for (const Bars::Extra& e : bars.extra) {
-      if (!std::isfinite(e.values[i])) fail(i, e.name.c_str(), "the value is not a finite number; fill it or drop the column");
+      if (!std::isfinite(e.values[i]))
+        fail(i, e.name.c_str(), "the value is not a finite number; fill it or drop the column");
     }
     const bool follows = i > 0 && (bars.segment.empty() || bars.segment[i] == bars.segment[i - 1]);
     if (follows && bars.time[i] <= bars.time[i - 1]) {
-      fail(i, "time", bars.time[i] == bars.time[i - 1] ? "the time equals the previous bar's; remove one of them"
-                                                       : "the time is before the previous bar's; sort the bars by time");
+      fail(i, "time",
+           bars.time[i] == bars.time[i - 1] ? "the time equals the previous bar's; remove one of them"
+                                            : "the time is before the previous bar's; sort the bars by time");
     }
   }
 }

@@ -36,8 +36,8 @@ void append_segment(Bars& bars, const Bars& more);
 using BarPlace = std::function<std::string(std::size_t entry, const std::string& column)>;
 
 /// Throws InputError with the place of the first bar that breaks a rule: prices finite and above 0, high >= open, close
-/// and low, low <= open and close, volume finite and not negative, extra columns finite, time strictly increasing within
-/// a segment.
+/// and low, low <= open and close, volume finite and not negative, extra columns finite, time strictly increasing
+/// within a segment.
 void check_bars(const Bars& bars, const BarPlace& where);
 
 /// The same for a file: places read `<source>: row <rows[entry]>, column '<name>'`; empty `rows`: entry + 1.
@@ -56,19 +56,20 @@ struct GapReport {
 ///
 /// The bar length is the most frequent distance of bars (the shorter of equally frequent ones) unless `bar_seconds` is
 /// given. A gap is a distance of more than one bar (tolerance half a bar). It is cut unless it is a *closure*, when the
-/// market itself was closed: a position is carried through those, so their gap risk belongs to the returns that an agent
-/// must learn, and cutting there would leave daily data in pieces of five bars and hourly FX in pieces of 120, shorter
-/// than the features' warm-up. Closures are told from missing data by their regularity, within each series:
+/// market itself was closed: a position is carried through those, so their gap risk belongs to the returns that an
+/// agent must learn, and cutting there would leave daily data in pieces of five bars and hourly FX in pieces of 120,
+/// shorter than the features' warm-up. Closures are told from missing data by their regularity, within each series:
 ///  - the gap lasts at most 10 days (the longest exchange holidays);
-///  - its last bar before, or its first bar after, is at a time of day (UTC) that at least 5 % of the series' gaps share,
-///    and at least 3: sessions close and open on the clock (a clock change gives two such times), data go missing at any
-///    time. Bars of a day and longer are all at one time of day and always pass;
+///  - its last bar before, or its first bar after, is at a time of day (UTC) that at least 5 % of the series' gaps
+///  share,
+///    and at least 3: sessions close and open on the clock (a clock change gives two such times), data go missing at
+///    any time. Bars of a day and longer are all at one time of day and always pass;
 ///  - gaps that pass are frequent, at least one in two weeks on average: a market that closes does so at least weekly.
 GapReport assign_segments(Bars& bars, std::int64_t bar_seconds = 0);
 
 /// Bars a year, for annualised figures: the most frequent number of bars a day (UTC days that have bars; the larger of
-/// equally frequent ones) times 252, or times 365 where Saturdays and Sundays are traded (each has a day of at least half
-/// that number of bars, so that FX's Sunday evening does not count). Bars longer than a day: days of a year
+/// equally frequent ones) times 252, or times 365 where Saturdays and Sundays are traded (each has a day of at least
+/// half that number of bars, so that FX's Sunday evening does not count). Bars longer than a day: days of a year
 /// (365.2425) / bar length. 0 for no bars.
 double bars_a_year(const Bars& bars);
 

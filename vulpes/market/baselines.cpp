@@ -22,7 +22,8 @@ class ZScoreRule {
     double mean = 0, squares = 0;
     for (std::size_t i = t + 1 - window; i <= t; ++i) mean += std::log(close[i]);
     mean /= static_cast<double>(window);
-    for (std::size_t i = t + 1 - window; i <= t; ++i) squares += (std::log(close[i]) - mean) * (std::log(close[i]) - mean);
+    for (std::size_t i = t + 1 - window; i <= t; ++i)
+      squares += (std::log(close[i]) - mean) * (std::log(close[i]) - mean);
     const double sd = std::sqrt(squares / static_cast<double>(window));
     const double z = sd > 0 ? (std::log(close[t]) - mean) / sd : 0.0;
     if (z >= entry) {
@@ -41,8 +42,8 @@ class ZScoreRule {
 
 }  // namespace
 
-std::vector<double> run_baseline(Baseline baseline, const Bars& bars, const io::AccountConfig& account, std::size_t begin,
-                                 std::size_t end) {
+std::vector<double> run_baseline(Baseline baseline, const Bars& bars, const io::AccountConfig& account,
+                                 std::size_t begin, std::size_t end) {
   std::vector<double> growth;
   if (end < begin + 2) return growth;
   std::size_t first = begin;

@@ -31,8 +31,8 @@ struct Moments {
   double deviation() const { return std::sqrt(squares / count); }
 };
 
-/// Calls f(t, moments of x[t - window + 1 .. t]) for t in [begin, end), with shorter windows at first. The segment is cut
-/// into blocks of one window; a window is a suffix of one block and a prefix of the next (van Herk 1992).
+/// Calls f(t, moments of x[t - window + 1 .. t]) for t in [begin, end), with shorter windows at first. The segment is
+/// cut into blocks of one window; a window is a suffix of one block and a prefix of the next (van Herk 1992).
 template <class X, class F>
 void rolling_moments(std::size_t begin, std::size_t end, std::size_t window, const X& x, F&& f) {
   std::vector<Moments> suffix(window);  // suffix[k]: positions k ... window - 1 of the block before
@@ -128,10 +128,11 @@ class Builder {
   void volume(std::int64_t window) {
     auto& out = column("volume_z_" + std::to_string(window), "volume", window - 1);
     for_each_segment([&](std::size_t begin, std::size_t end) {
-      rolling_moments(begin, end, static_cast<std::size_t>(window), [&](std::size_t t) { return bars_.volume[t]; },
-                      [&](std::size_t t, const Moments& m) {
-                        out[t] = m.squares > 0 ? (bars_.volume[t] - m.mean) / m.deviation() : 0.0;
-                      });
+      rolling_moments(
+          begin, end, static_cast<std::size_t>(window), [&](std::size_t t) { return bars_.volume[t]; },
+          [&](std::size_t t, const Moments& m) {
+            out[t] = m.squares > 0 ? (bars_.volume[t] - m.mean) / m.deviation() : 0.0;
+          });
     });
   }
 
@@ -206,7 +207,8 @@ class Builder {
   template <class F>
   void over_log_close(std::int64_t window, F&& f) const {
     for_each_segment([&](std::size_t begin, std::size_t end) {
-      rolling_moments(begin, end, static_cast<std::size_t>(window), [&](std::size_t t) { return log_close_[t]; }, f);
+      rolling_moments(
+          begin, end, static_cast<std::size_t>(window), [&](std::size_t t) { return log_close_[t]; }, f);
     });
   }
 
@@ -285,7 +287,8 @@ Normaliser Normaliser::fit(const FeatureSet& features, std::size_t begin, std::s
     if (spread > 0) {
       n.scale[j] = spread;
     } else if (warnings != nullptr) {
-      warnings->push_back("feature '" + features.names[j] + "' has an inter-quartile range of 0 in the training range; scaled by 1");
+      warnings->push_back("feature '" + features.names[j] +
+                          "' has an inter-quartile range of 0 in the training range; scaled by 1");
     }
   }
   return n;
@@ -293,8 +296,10 @@ Normaliser Normaliser::fit(const FeatureSet& features, std::size_t begin, std::s
 
 std::vector<float> Normaliser::apply(const FeatureSet& features) const {
   const auto width = static_cast<std::size_t>(features.columns);
-  throw_if<InputError>(median.size() != width, "the bars give " + std::to_string(width) + " feature columns, but the normaliser was fitted on " +
-                                                   std::to_string(median.size()) + "; use the same columns and feature settings");
+  throw_if<InputError>(median.size() != width, "the bars give " + std::to_string(width) +
+                                                   " feature columns, but the normaliser was fitted on " +
+                                                   std::to_string(median.size()) +
+                                                   "; use the same columns and feature settings");
   std::vector<float> out(features.values.size(), 0.0f);
   for (std::size_t t = 0; t < features.rows; ++t) {
     if (!features.usable[t]) continue;

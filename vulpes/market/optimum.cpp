@@ -1,16 +1,19 @@
 // Relative value iteration on (exposure e, component estimate m), average log growth a bar.
 //
-// One bar in units of equity and close at t: a position e and a trade d = share * (target - e), filled at price F for fee f,
-// give 1 + x with x = e A + d B, A = C - 1, B = C - F (1 + sign(d) f), C the next close over this one. The exposure becomes
+// One bar in units of equity and close at t: a position e and a trade d = share * (target - e), filled at price F for
+// fee f, give 1 + x with x = e A + d B, A = C - 1, B = C - F (1 + sign(d) f), C the next close over this one. The
+// exposure becomes
 //   e' = p (1 + A) / (1 + x),  p = e + d.
 // Both are smooth in e and d, so nothing is evaluated draw by draw within the iteration:
-//  - log(1 + x) by its cubic Taylor polynomial, whose expectation needs the moments E[A^i B^k; filled] only (the rest is
+//  - log(1 + x) by its cubic Taylor polynomial, whose expectation needs the moments E[A^i B^k; filled] only (the rest
+//  is
 //    x^4 / 4: 1e-6 basis points at a bar's standard deviation of 0.44 %);
-//  - the value h(e', m') to first order in e' - p = p ((1 - e) A - d B), which needs E[w(m'); filled], E[A w; filled] and
-//    E[B w; filled] for the interpolation weights w of the grid of m'. This keeps the drift of short positions, worth over
-//    1 % of the growth.
-// Moments and weights are means over the draws, for each grid point of m, order type and side. Each grid point has draws of
-// its own: their errors then average out in the growth, whose scatter falls from 0.3 % to a few hundredths.
+//  - the value h(e', m') to first order in e' - p = p ((1 - e) A - d B), which needs E[w(m'); filled], E[A w; filled]
+//  and
+//    E[B w; filled] for the interpolation weights w of the grid of m'. This keeps the drift of short positions, worth
+//    over 1 % of the growth.
+// Moments and weights are means over the draws, for each grid point of m, order type and side. Each grid point has
+// draws of its own: their errors then average out in the growth, whose scatter falls from 0.3 % to a few hundredths.
 #include "vulpes/market/optimum.hpp"
 
 #include <algorithm>
@@ -56,9 +59,9 @@ struct Moments {
 
 /// Everything about the next bar given m that does not depend on the account.
 struct NextBar {
-  Moments always;                                  // of A alone: b = 0
+  Moments always;  // of A alone: b = 0
   std::array<Moments, cases> filled;
-  std::vector<double> weight, weight_a;            // [grid] E[w], E[A w]
+  std::vector<double> weight, weight_a;              // [grid] E[w], E[A w]
   std::array<std::vector<double>, cases> w, wa, wb;  // [grid] E[w; filled], E[A w; filled], E[B w; filled]
 };
 
@@ -130,7 +133,8 @@ Draws make_draws(const io::SyntheticConfig& c, const ComponentFilter& filter, bo
   d.state.resize(n);
 
   const auto draw = [&](int step, int i) {
-    const std::uint64_t iteration = point * static_cast<std::uint64_t>(d.substeps + 1) + static_cast<std::uint64_t>(step);
+    const std::uint64_t iteration =
+        point * static_cast<std::uint64_t>(d.substeps + 1) + static_cast<std::uint64_t>(step);
     return normal_pair(random_words({seed, 0}, Purpose::value_iteration, iteration, static_cast<std::uint32_t>(i)));
   };
   for (int i = 0; i < half; ++i) {
@@ -149,8 +153,8 @@ Draws make_draws(const io::SyntheticConfig& c, const ComponentFilter& filter, bo
   double power = 1;
   for (int j = 0; j < d.substeps; ++j) {
     power *= phi;
-    const double sd = std::sqrt((power - 1.0) * (power - 1.0) * variance + c.component_sd * c.component_sd * (1.0 - power * power) +
-                                walk_sd * walk_sd * (j + 1));
+    const double sd = std::sqrt((power - 1.0) * (power - 1.0) * variance +
+                                c.component_sd * c.component_sd * (1.0 - power * power) + walk_sd * walk_sd * (j + 1));
     match_variance(row(j), d.count, sd);
     if (j == d.substeps - 1) {
       if (component_known) {
@@ -174,7 +178,8 @@ std::vector<double> sample_atr(const io::SyntheticConfig& c, const io::AccountCo
   return atr;
 }
 
-NextBar next_bar(const Draws& draws, const std::vector<double>& atr, const AccountRules& rules, const EstimateGrid& grid) {
+NextBar next_bar(const Draws& draws, const std::vector<double>& atr, const AccountRules& rules,
+                 const EstimateGrid& grid) {
   NextBar r;
   const auto points = static_cast<std::size_t>(grid.points);
   for (auto* v : {&r.weight, &r.weight_a}) v->assign(points, 0.0);
@@ -191,7 +196,9 @@ NextBar next_bar(const Draws& draws, const std::vector<double>& atr, const Accou
   const int last = draws.substeps - 1;
   for (int begin = 0; begin < draws.count; begin += chunk) {
     const int n = std::min(chunk, draws.count - begin);
-    const auto row = [&](int j) { return draws.price.data() + static_cast<std::size_t>(j) * static_cast<std::size_t>(draws.count) + begin; };
+    const auto row = [&](int j) {
+      return draws.price.data() + static_cast<std::size_t>(j) * static_cast<std::size_t>(draws.count) + begin;
+    };
     for (int i = 0; i < n; ++i) high[i] = -1e300, low[i] = 1e300;
     for (int j = 0; j <= last; ++j) {
       const double* p = row(j);
@@ -257,7 +264,7 @@ std::vector<double> exposure_nodes(const AccountRules& rules) {
 
 /// Expected values of the continuation after one bar; one set for each exposure node and estimate.
 struct Continuation {
-  double stay = 0, stay_drift = 0;               // E[h], E[A dh/de]
+  double stay = 0, stay_drift = 0;                      // E[h], E[A dh/de]
   std::array<double, cases> h{}, drift_a{}, drift_b{};  // E[h; filled], E[A dh/de; filled], E[B dh/de; filled]
 };
 
@@ -289,12 +296,14 @@ struct ReferencePolicy::Solution {
   ComponentFilter filter;
   EstimateGrid grid;
   std::vector<double> nodes;
-  std::vector<NextBar> next;                // [grid]; its weights are released after solving
-  std::vector<Continuation> continuation;   // [grid][nodes]
+  std::vector<NextBar> next;               // [grid]; its weights are released after solving
+  std::vector<Continuation> continuation;  // [grid][nodes]
   double growth = 0;
   int iterations = 0;
 
-  const Continuation& at(int m, std::size_t node) const { return continuation[static_cast<std::size_t>(m) * nodes.size() + node]; }
+  const Continuation& at(int m, std::size_t node) const {
+    return continuation[static_cast<std::size_t>(m) * nodes.size() + node];
+  }
 
   /// Node below p (or the last but one) and the position beyond it; linear outside the nodes.
   std::size_t locate(double p, double& t) const {
@@ -328,7 +337,8 @@ struct ReferencePolicy::Solution {
 
   double stay_value(int m, double e, std::size_t node, double t) const {
     const Continuation &low = at(m, node), &high = at(m, node + 1);
-    return low.stay + t * (high.stay - low.stay) + e * (1.0 - e) * (low.stay_drift + t * (high.stay_drift - low.stay_drift));
+    return low.stay + t * (high.stay - low.stay) +
+           e * (1.0 - e) * (low.stay_drift + t * (high.stay_drift - low.stay_drift));
   }
 
   /// E[h(e', m')] of a trade with order case c; `stay` is where e itself lies.
@@ -336,8 +346,8 @@ struct ReferencePolicy::Solution {
     const auto k = static_cast<std::size_t>(c);
     const Continuation &low = at(m, trade.node), &high = at(m, trade.node + 1);
     const auto mix = [&](double a, double b) { return a + trade.t * (b - a); };
-    const double filled = mix(low.h[k], high.h[k]) +
-                          trade.p * ((1.0 - e) * mix(low.drift_a[k], high.drift_a[k]) - trade.d * mix(low.drift_b[k], high.drift_b[k]));
+    const double filled = mix(low.h[k], high.h[k]) + trade.p * ((1.0 - e) * mix(low.drift_a[k], high.drift_a[k]) -
+                                                                trade.d * mix(low.drift_b[k], high.drift_b[k]));
     if (c < 2) return filled;
     const Continuation &l = at(m, stay.node), &h = at(m, stay.node + 1);
     const auto rest = [&](double a, double b) { return a + stay.t * (b - a); };
@@ -359,8 +369,9 @@ struct ReferencePolicy::Solution {
           continue;
         }
         for (int order = 0; order < (options.market_orders_only ? 1 : order_types); ++order) {
-          f(Action{static_cast<std::uint8_t>(level), static_cast<std::uint8_t>(order), static_cast<std::uint8_t>(urgency)}, t,
-            order_case(static_cast<OrderType>(order), t.d < 0.0));
+          f(Action{static_cast<std::uint8_t>(level), static_cast<std::uint8_t>(order),
+                   static_cast<std::uint8_t>(urgency)},
+            t, order_case(static_cast<OrderType>(order), t.d < 0.0));
         }
       }
     }
@@ -390,7 +401,8 @@ void ReferencePolicy::Solution::iterate() {
       Choice choice{t, c, std::vector<double>(points)};
       for (int m = 0; m < grid.points; ++m) {
         choice.growth[static_cast<std::size_t>(m)] =
-            c < 0 ? next[static_cast<std::size_t>(m)].always.log_growth(nodes[e], 0.0) : expected_growth(m, nodes[e], t.d, c);
+            c < 0 ? next[static_cast<std::size_t>(m)].always.log_growth(nodes[e], 0.0)
+                  : expected_growth(m, nodes[e], t.d, c);
       }
       choices[e].push_back(std::move(choice));
     });
@@ -401,9 +413,9 @@ void ReferencePolicy::Solution::iterate() {
     return fixed_sum<double>(grid.points, [=](std::int64_t k) { return x[k] * y[k]; });
   };
   const Kokkos::DefaultHostExecutionSpace space;
-  const auto flat = static_cast<std::size_t>(std::min_element(nodes.begin(), nodes.end(), [](double a, double b) {
-                                               return std::fabs(a) < std::fabs(b);
-                                             }) - nodes.begin());
+  const auto flat = static_cast<std::size_t>(
+      std::min_element(nodes.begin(), nodes.end(), [](double a, double b) { return std::fabs(a) < std::fabs(b); }) -
+      nodes.begin());
   constexpr int most_iterations = 5'000;
   constexpr int patience = 1'000;
   constexpr double tolerance = 1e-9;  // log growth a bar
@@ -434,15 +446,17 @@ void ReferencePolicy::Solution::iterate() {
         double best = -std::numeric_limits<double>::infinity();
         for (const Choice& c : choices[e]) {
           const double growth_now = c.growth[static_cast<std::size_t>(m)];
-          const double value = growth_now + (c.order_case < 0 ? stay_value(static_cast<int>(m), nodes[e], stays[e].node, stays[e].t)
-                                                              : trade_value(static_cast<int>(m), nodes[e], c.trade, c.order_case, stays[e]));
+          const double value =
+              growth_now + (c.order_case < 0
+                                ? stay_value(static_cast<int>(m), nodes[e], stays[e].node, stays[e].t)
+                                : trade_value(static_cast<int>(m), nodes[e], c.trade, c.order_case, stays[e]));
           best = std::max(best, value);
         }
         updated[e * points + static_cast<std::size_t>(m)] = best;
       }
     });
-    // The growth lies between the least and the largest increase of any state. Where trading does not pay, positions never
-    // end and keep growths of their own: what counts then are the states that a flat account can be in.
+    // The growth lies between the least and the largest increase of any state. Where trading does not pay, positions
+    // never end and keep growths of their own: what counts then are the states that a flat account can be in.
     const bool all = iterations < patience;
     double least = std::numeric_limits<double>::infinity(), most = -least;
     for (std::size_t i = all ? 0 : flat * points; i < (all ? h.size() : (flat + 1) * points); ++i) {
@@ -455,7 +469,8 @@ void ReferencePolicy::Solution::iterate() {
     for (std::size_t i = 0; i < h.size(); ++i) h[i] = updated[i] - reference;
     if (span < tolerance) break;
   }
-  throw_if<RunError>(!(span < tolerance), "the reference policy's value iteration did not settle in " + std::to_string(most_iterations) +
+  throw_if<RunError>(!(span < tolerance), "the reference policy's value iteration did not settle in " +
+                                              std::to_string(most_iterations) +
                                               " iterations; check the synthetic and account settings");
   for (NextBar& b : next) {
     b.weight = b.weight_a = {};
@@ -463,8 +478,8 @@ void ReferencePolicy::Solution::iterate() {
   }
 }
 
-ReferencePolicy::ReferencePolicy(const io::SyntheticConfig& config, const io::AccountConfig& account, const ReferenceOptions& options,
-                                 std::uint32_t seed) {
+ReferencePolicy::ReferencePolicy(const io::SyntheticConfig& config, const io::AccountConfig& account,
+                                 const ReferenceOptions& options, std::uint32_t seed) {
   const auto s = std::make_shared<Solution>();
   s->account = account;
   s->rules = make_account_rules(account);
@@ -472,7 +487,8 @@ ReferencePolicy::ReferencePolicy(const io::SyntheticConfig& config, const io::Ac
   s->filter = ComponentFilter::steady_state(config);
   const bool known = options.information == ReferenceOptions::Information::component;
   const double component_variance = config.component_sd * config.component_sd;
-  const double sd = std::sqrt(std::max(component_variance - (known ? 0.0 : s->filter.variance), 1e-6 * component_variance) + 1e-24);
+  const double sd =
+      std::sqrt(std::max(component_variance - (known ? 0.0 : s->filter.variance), 1e-6 * component_variance) + 1e-24);
   constexpr double reach = 4.2;  // standard deviations of the estimate
   s->grid.points = static_cast<int>(config.optimum_points);
   s->grid.first = -reach * sd;
@@ -483,7 +499,8 @@ ReferencePolicy::ReferencePolicy(const io::SyntheticConfig& config, const io::Ac
   s->next.resize(static_cast<std::size_t>(s->grid.points));
   const Kokkos::DefaultHostExecutionSpace space;
   Kokkos::parallel_for("vulpes::optimum::next_bar", range(space, s->grid.points), [&](std::int64_t m) {
-    const Draws draws = make_draws(config, s->filter, known, seed, static_cast<std::uint64_t>(m), s->grid[static_cast<int>(m)]);
+    const Draws draws =
+        make_draws(config, s->filter, known, seed, static_cast<std::uint64_t>(m), s->grid[static_cast<int>(m)]);
     s->next[static_cast<std::size_t>(m)] = next_bar(draws, atr, s->rules, s->grid);
   });
   if (!options.myopic) s->iterate();
@@ -521,8 +538,8 @@ Action ReferencePolicy::act(double exposure, double estimate) const {
   return best_action;
 }
 
-std::vector<double> ReferencePolicy::run(const Bars& bars, std::size_t begin, std::size_t end, const std::vector<double>* component,
-                                         std::vector<double>* exposures) const {
+std::vector<double> ReferencePolicy::run(const Bars& bars, std::size_t begin, std::size_t end,
+                                         const std::vector<double>* component, std::vector<double>* exposures) const {
   const Solution& s = *solution_;
   const bool known = s.options.information == ReferenceOptions::Information::component;
   throw_if<InputError>(known && (component == nullptr || component->size() != bars.size()),
@@ -535,7 +552,9 @@ std::vector<double> ReferencePolicy::run(const Bars& bars, std::size_t begin, st
   const std::vector<Bar> table = account_bars(bars.slice(first, end), s.account);
 
   double estimate = 0;
-  const auto observe = [&](std::size_t t) { estimate = s.filter.next(estimate, std::log(bars.close[t] / bars.close[t - 1])); };
+  const auto observe = [&](std::size_t t) {
+    estimate = s.filter.next(estimate, std::log(bars.close[t] / bars.close[t - 1]));
+  };
   for (std::size_t t = first + 1; t <= begin; ++t) observe(t);
   Account account = open_account(s.rules);
   growth.reserve(end - begin - 1);

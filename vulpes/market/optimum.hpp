@@ -13,8 +13,8 @@
 
 namespace vulpes::market {
 
-/// Steady state of the Kalman filter of the mean-reverting component x given closes. With y = walk + x observed exactly only
-/// x is uncertain, so the filter is scalar: x | y ~ N(m, variance), and
+/// Steady state of the Kalman filter of the mean-reverting component x given closes. With y = walk + x observed exactly
+/// only x is uncertain, so the filter is scalar: x | y ~ N(m, variance), and
 ///   m' = phi m + gain (y' - y - (phi - 1) m).
 struct ComponentFilter {
   double phi = 0;
@@ -39,8 +39,8 @@ struct ReferenceOptions {
 class ReferencePolicy {
  public:
   /// Solves; `seed` chooses the Monte Carlo draws (config.optimum_draws of them at each of optimum_points grid points).
-  ReferencePolicy(const io::SyntheticConfig& config, const io::AccountConfig& account, const ReferenceOptions& options = {},
-                  std::uint32_t seed = 1);
+  ReferencePolicy(const io::SyntheticConfig& config, const io::AccountConfig& account,
+                  const ReferenceOptions& options = {}, std::uint32_t seed = 1);
 
   /// Expected log growth a bar of this policy. Throws std::logic_error for a myopic one.
   double predicted_growth() const;
@@ -51,10 +51,11 @@ class ReferencePolicy {
   Action act(double exposure, double estimate) const;
 
   /// Walks an account from open_account over bars [begin, end), all of one segment, and returns the end - begin - 1 log
-  /// growths, one a decision at begin ... end - 2; shorter after ruin. The filter runs from the segment's first bar on, so
-  /// bars before `begin` warm it up. `component` (as from generate_synthetic, one entry a bar) is needed with full
+  /// growths, one a decision at begin ... end - 2; shorter after ruin. The filter runs from the segment's first bar on,
+  /// so bars before `begin` warm it up. `component` (as from generate_synthetic, one entry a bar) is needed with full
   /// information only. `exposures` (may be null) receives the exposure at each decision.
-  std::vector<double> run(const Bars& bars, std::size_t begin, std::size_t end, const std::vector<double>* component = nullptr,
+  std::vector<double> run(const Bars& bars, std::size_t begin, std::size_t end,
+                          const std::vector<double>* component = nullptr,
                           std::vector<double>* exposures = nullptr) const;
 
  private:
