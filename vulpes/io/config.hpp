@@ -23,8 +23,10 @@ struct DataConfig {
   double bars_a_year = 0;
 };
 
-/// Market of random walk + mean-reverting component (docs/learning.md); log price units.
+/// Built-in markets (docs/learning.md), log price units: a random walk with a mean-reverting component, or regimes of
+/// trend, range and turbulence.
 struct SyntheticConfig {
+  std::string kind = "mean_reverting";
   double phi = 0.85;
   double component_sd = 0.008;
   double walk_sd = 0.0003;
@@ -36,6 +38,9 @@ struct SyntheticConfig {
   std::int64_t test_paths = 4;
   std::int64_t optimum_draws = 32768;
   std::int64_t optimum_points = 61;
+  double regime_bars = 96;
+  double regime_trend = 0.0012;
+  double regime_sd = 0.004;
 };
 
 struct FeaturesConfig {
@@ -66,6 +71,20 @@ struct AccountConfig {
 struct RewardConfig {
   double scale = 0;
   double inventory_penalty = 0;
+  double goal_bonus = 0;
+};
+
+/// Log growth wished for over an episode; in effect when reward.goal_bonus or hindsight.share is not 0.
+struct GoalConfig {
+  double growth = 0.1;
+  double spread = 0;
+  double clip = 0.5;
+};
+
+struct HindsightConfig {
+  double share = 0;
+  std::int64_t horizon = 64;
+  bool update_priorities = false;
 };
 
 struct NetworkConfig {
@@ -74,6 +93,7 @@ struct NetworkConfig {
   std::int64_t residual_blocks = 1;
   std::int64_t head_hidden = 64;
   std::int64_t atoms = 51;
+  double survival = 1;
 };
 
 struct AgentConfig {
@@ -85,6 +105,29 @@ struct AgentConfig {
   double vmax = 0;
   std::int64_t warmup_steps = 1000;
   std::int64_t blend_steps = 1000;
+  bool scale_trunk_gradient = false;
+};
+
+/// Losses besides the temporal-difference one; weight 0: off.
+struct CqlConfig {
+  double weight = 0;
+};
+struct DiversityConfig {
+  double weight = 0;
+};
+struct AuxiliaryConfig {
+  double weight = 0;
+  double final_fraction = 0;
+  double decay_fraction = 0.5;
+  double temperature = 0.1;
+  double label_temperature = 0.5;
+  double risk = 0;
+};
+
+/// Effect of each feature group on Q (docs/learning.md); every = 0: off.
+struct CausalConfig {
+  std::int64_t every = 0;
+  std::int64_t rows = 256;
 };
 
 struct ReplayConfig {
@@ -119,6 +162,36 @@ struct OptimiserConfig {
   double spectral_output = 0;
 };
 
+/// Magnitude pruning; sparsity = 0: off.
+struct PruningConfig {
+  double sparsity = 0;
+  double begin_fraction = 0.2;
+  double end_fraction = 0.7;
+  std::int64_t every = 100;
+};
+
+/// What happens to updates that would do harm.
+struct GuardConfig {
+  double spike_factor = 0;
+  double spike_floor = 10;
+  double norm_rate = 0.01;
+  std::int64_t patience = 20;
+  std::int64_t max_rollbacks = 3;
+  std::int64_t snapshot_steps = 100;
+};
+
+/// Faults to try the guard with; refused unless debug.inject is true.
+struct DebugConfig {
+  bool inject = false;
+};
+struct InjectConfig {
+  std::int64_t nan_step = -1;
+  std::int64_t nan_steps = 1;
+  std::int64_t grad_spike_step = -1;
+  std::int64_t grad_spike_steps = 1;
+  double grad_spike_factor = 1e6;
+};
+
 struct TrainConfig {
   std::int64_t steps = 20000;
   std::int64_t batch = 256;
@@ -147,13 +220,23 @@ struct Config {
   FeaturesConfig features;
   AccountConfig account;
   RewardConfig reward;
+  GoalConfig goal;
+  HindsightConfig hindsight;
   NetworkConfig network;
   AgentConfig agent;
+  CqlConfig cql;
+  DiversityConfig diversity;
+  AuxiliaryConfig auxiliary;
+  CausalConfig causal;
   ReplayConfig replay;
   CollectConfig collect;
   OptimiserConfig optimiser;
+  PruningConfig pruning;
+  GuardConfig guard;
   TrainConfig train;
   FoldsConfig folds;
+  DebugConfig debug;
+  InjectConfig inject;
 };
 
 /// Allowed interval of a number, ends included.
@@ -176,6 +259,7 @@ void visit_settings(ConfigRef& c, Visitor&& v) {
   v("data.bar_seconds", c.data.bar_seconds, "bar length in seconds; 0: the most frequent distance", Bounds{0, 1e9});
   v("data.bars_a_year", c.data.bars_a_year, "for annualised figures; 0: from the timestamps", Bounds{0, 1e9});
 
+  v("synthetic.kind", c.synthetic.kind, "built-in market", Choices{"mean_reverting", "regimes"});
   v("synthetic.phi", c.synthetic.phi, "AR(1) coefficient a bar of the mean-reverting component", Bounds{0, 0.9999});
   v("synthetic.component_sd", c.synthetic.component_sd, "its stationary standard deviation (log price)", Bounds{0, 1});
   v("synthetic.walk_sd", c.synthetic.walk_sd, "random walk's standard deviation a bar (log price)", Bounds{1e-9, 1});
@@ -187,6 +271,11 @@ void visit_settings(ConfigRef& c, Visitor&& v) {
   v("synthetic.test_paths", c.synthetic.test_paths, "independent test paths", Bounds{1, 4096});
   v("synthetic.optimum_draws", c.synthetic.optimum_draws, "draws of the reference's value iteration", Bounds{256, 1e7});
   v("synthetic.optimum_points", c.synthetic.optimum_points, "grid points of the filtered component", Bounds{5, 1001});
+
+  v("synthetic.regime_bars", c.synthetic.regime_bars, "mean length of a regime in bars", Bounds{2, 1e6});
+  v("synthetic.regime_trend", c.synthetic.regime_trend, "drift a bar in a trend (log price)", Bounds{0, 1});
+  v("synthetic.regime_sd", c.synthetic.regime_sd, "standard deviation of a bar in a calm regime (log price)",
+    Bounds{1e-9, 1});
 
   v("features.return_horizons", c.features.return_horizons, "log returns over so many bars", Bounds{1, 1e5});
   v("features.volatility_windows", c.features.volatility_windows, "realised volatility over so many bars",
@@ -217,12 +306,26 @@ void visit_settings(ConfigRef& c, Visitor&& v) {
   v("reward.scale", c.reward.scale, "reward per log return; 0: 0.45 / standard deviation of a bar's return",
     Bounds{0, 1e9});
   v("reward.inventory_penalty", c.reward.inventory_penalty, "times exposure squared, a bar", Bounds{0, 1e6});
+  v("reward.goal_bonus", c.reward.goal_bonus, "paid when an episode's log growth first reaches its goal; 0: off",
+    Bounds{0, 1e6});
+
+  v("goal.growth", c.goal.growth, "log growth wished for over an episode", Bounds{-10, 10});
+  v("goal.spread", c.goal.spread, "training goals are drawn from growth - spread ... growth + spread", Bounds{0, 10});
+  v("goal.clip", c.goal.clip, "clip of the goal gap that the network sees", Bounds{1e-6, 10});
+
+  v("hindsight.share", c.hindsight.share, "share of rows relabelled with a goal that was reached; 0: off",
+    Bounds{0, 1});
+  v("hindsight.horizon", c.hindsight.horizon, "bars ahead within which the donor row lies", Bounds{1, 65535});
+  v("hindsight.update_priorities", c.hindsight.update_priorities, "relabelled rows write their priority back",
+    Choices{});
 
   v("network.hidden1", c.network.hidden1, "width of the first trunk layer", Bounds{1, 65536});
   v("network.hidden2", c.network.hidden2, "width of the second trunk layer", Bounds{1, 65536});
   v("network.residual_blocks", c.network.residual_blocks, "residual blocks", Bounds{0, 64});
   v("network.head_hidden", c.network.head_hidden, "hidden width of each head", Bounds{1, 65536});
   v("network.atoms", c.network.atoms, "atoms of the value distribution", Bounds{2, 512});
+  v("network.survival", c.network.survival, "stochastic depth: probability that the last residual block stays; 1: off",
+    Bounds{0.01, 1});
 
   v("agent.gamma", c.agent.gamma, "discount a bar", Bounds{0, 0.99999});
   v("agent.n_step", c.agent.n_step, "bars of a return before bootstrapping", Bounds{1, 64});
@@ -233,6 +336,24 @@ void visit_settings(ConfigRef& c, Visitor&& v) {
   v("agent.vmax", c.agent.vmax, "highest atom", Bounds{-most, most});
   v("agent.warmup_steps", c.agent.warmup_steps, "steps with the expected-value loss", Bounds{0, 1e12});
   v("agent.blend_steps", c.agent.blend_steps, "steps from it to the C51 loss", Bounds{0, 1e12});
+  v("agent.scale_trunk_gradient", c.agent.scale_trunk_gradient, "scale the trunk's gradient by 1 / 4 (one / heads)",
+    Choices{});
+
+  v("cql.weight", c.cql.weight, "conservative Q-learning: weight of its loss; 0: off", Bounds{0, 1e3});
+  v("diversity.weight", c.diversity.weight, "weight of the loss on similar branch heads; 0: off", Bounds{0, 1e3});
+  v("auxiliary.weight", c.auxiliary.weight, "weight of the exposure auxiliary loss at the start; 0: off",
+    Bounds{0, 1e3});
+  v("auxiliary.final_fraction", c.auxiliary.final_fraction, "share of that weight at the end of the decay",
+    Bounds{0, 1});
+  v("auxiliary.decay_fraction", c.auxiliary.decay_fraction, "share of the steps that the decay takes", Bounds{0, 1});
+  v("auxiliary.temperature", c.auxiliary.temperature, "temperature of the softmax over Q(exposure)", Bounds{1e-6, 1e6});
+  v("auxiliary.label_temperature", c.auxiliary.label_temperature,
+    "temperature of the soft label, in standard deviations of a bar's return", Bounds{1e-6, 1e6});
+  v("auxiliary.risk", c.auxiliary.risk, "risk aversion of the soft label", Bounds{0, 1e6});
+
+  v("causal.every", c.causal.every, "steps between measurements of each feature group's effect on Q; 0: off",
+    Bounds{0, 1e12});
+  v("causal.rows", c.causal.rows, "rows of a measurement", Bounds{16, 65536});
 
   v("replay.rows", c.replay.rows, "rows of the replay ring (rounded up to whole time slots)", Bounds{1, 4e9});
   v("replay.learning_starts", c.replay.learning_starts, "rows collected at random before the first update",
@@ -262,6 +383,21 @@ void visit_settings(ConfigRef& c, Visitor&& v) {
     "largest spectral norm of trunk and hidden matrices; 0: off", Bounds{0, 1e6});
   v("optimiser.spectral_output", c.optimiser.spectral_output, "the same of output matrices; 0: off", Bounds{0, 1e6});
 
+  v("pruning.sparsity", c.pruning.sparsity, "share of each weight matrix that is pruned at the end; 0: off",
+    Bounds{0, 0.999});
+  v("pruning.begin_fraction", c.pruning.begin_fraction, "share of the steps before the first pruning", Bounds{0, 1});
+  v("pruning.end_fraction", c.pruning.end_fraction, "share of the steps at which it reaches its sparsity",
+    Bounds{0, 1});
+  v("pruning.every", c.pruning.every, "steps between prunings", Bounds{1, 1e9});
+
+  v("guard.spike_factor", c.guard.spike_factor,
+    "skip a step whose gradient norm exceeds so many times its running mean; 0: off", Bounds{0, 1e9});
+  v("guard.spike_floor", c.guard.spike_floor, "but never one with a norm up to this", Bounds{0, 1e30});
+  v("guard.norm_rate", c.guard.norm_rate, "rate of the running mean of the norm", Bounds{1e-6, 1});
+  v("guard.patience", c.guard.patience, "skipped steps in a row before a rollback; 0: never", Bounds{0, 1e6});
+  v("guard.max_rollbacks", c.guard.max_rollbacks, "rollbacks before training stops", Bounds{0, 1e6});
+  v("guard.snapshot_steps", c.guard.snapshot_steps, "updates between snapshots for a rollback", Bounds{1, 1e9});
+
   v("train.steps", c.train.steps, "gradient steps", Bounds{1, 1e12});
   v("train.batch", c.train.batch, "rows of a batch", Bounds{1, 1e6});
   v("train.epoch_steps", c.train.epoch_steps, "steps between validations", Bounds{1, 1e9});
@@ -279,6 +415,14 @@ void visit_settings(ConfigRef& c, Visitor&& v) {
   v("folds.validation_fraction", c.folds.validation_fraction, "validation share of a fold's bars", Bounds{0.01, 0.9});
   v("folds.test_fraction", c.folds.test_fraction, "test share of a fold's bars", Bounds{0.01, 0.9});
   v("folds.embargo", c.folds.embargo, "bars between ranges; 0: the least (n_step + 1)", Bounds{0, 1e6});
+
+  v("debug.inject", c.debug.inject, "allow [inject]", Choices{});
+  v("inject.nan_step", c.inject.nan_step, "first step whose loss becomes NaN; -1: none", Bounds{-1, 1e12});
+  v("inject.nan_steps", c.inject.nan_steps, "how many such steps", Bounds{1, 1e12});
+  v("inject.grad_spike_step", c.inject.grad_spike_step, "first step whose gradient is multiplied; -1: none",
+    Bounds{-1, 1e12});
+  v("inject.grad_spike_steps", c.inject.grad_spike_steps, "how many such steps", Bounds{1, 1e12});
+  v("inject.grad_spike_factor", c.inject.grad_spike_factor, "by how much", Bounds{0, 1e30});
 }
 
 }  // namespace vulpes::io
