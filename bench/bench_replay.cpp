@@ -36,7 +36,7 @@ struct FullReplay {
   Vector<float, Space> deltas;
 
   explicit FullReplay(std::int64_t rows)
-      : market(training<Space>(demo)), draws(market.space, batch), buffers(market.space, market.shape, batch, 1) {
+      : market(training<Space>(demo)), draws(market.space, batch), buffers(market.space, market.shape, {batch}, 1) {
     const Space& space = market.space;
     replay.ring = kernels::ReplayRing<Space>(space, rows, 1024, 2);
     replay.counts =
@@ -55,7 +55,7 @@ struct FullReplay {
 
   void draw_gather_update() const {
     const Space& space = market.space;
-    const std::uint64_t* iteration = &market.learner->state.data()->iteration;
+    const std::uint64_t* iteration = &market.learner->state.data()->now.iteration;
     kernels::draw(space, replay.ring, {1, 1}, iteration, draws);
     kernels::gather(space, replay.ring, market.table, market.rules.gather, iteration, draws, buffers.transitions());
     kernels::update_priorities(space, replay.ring, market.rules.priority, deltas.data(), nullptr, draws, replay.counts);

@@ -14,7 +14,7 @@ namespace vulpes::bench {
 namespace {
 
 using Space = DefaultSpace;
-constexpr Reference references[] = {demo, demo_spectral, small_reference};
+constexpr Reference references[] = {demo, demo_spectral, demo_everything, small_reference};
 
 /// Steps whose launches are timed together.
 constexpr int group = 10;
@@ -98,13 +98,18 @@ void over_products(benchmark::State& state, Reference reference) {
   state.counters["products_gflops"] = 1e-9 * products.flops() / median(floors);
 }
 
+/// The launch of a step on a host that contains a product of the floor.
+std::string launch_of(const std::string& product) {
+  if (product.rfind("forward::", 0) == 0) return "vulpes::forward::passes";
+  const bool weights = product.size() > 8 && product.compare(product.size() - 8, 8, "_weights") == 0;
+  return weights ? "vulpes::backward::weights" : "vulpes::backward::inputs";
+}
+
 void print_launches(const Reference& reference) {
   constexpr int rounds = 200;
   const Training<Space>& t = training<Space>(reference);
   StepProducts products(t.shape, reference.batch);
   products.calibrate(50);
-  std::map<std::string, std::vector<double>> floor_of;  // seconds of each launch of that label, in order
-  for (const ProductLaunch& l : products.launches()) floor_of["vulpes::" + l.label].push_back(l.best_seconds);
   for (int i = 0; i < group; ++i) t.step();
   std::vector<std::vector<double>> times;
   std::vector<std::string> labels;
@@ -125,40 +130,40 @@ void print_launches(const Reference& reference) {
       }
     }
   }
-  const auto declared = kernels::training_step_launches(t.sizes, reference.batch);
+  std::map<std::string, double> floor_of;  // seconds of a launch's products
+  double floor = 0;
+  for (const ProductLaunch& l : products.launches()) {
+    floor_of[launch_of(l.label)] += l.best_seconds;
+    floor += l.best_seconds;
+  }
   const double step_seconds = median(whole);
   std::printf("\n%s, batch %d, state %d: %.3f ms a step (median of %d)\n", reference.name, reference.batch,
               t.shape.state, 1e3 * step_seconds, rounds);
-  std::printf("%-36s %6s %9s %7s %9s %9s %10s  %s\n", "launch", "rows", "us", "share", "GFLOP/s", "GB/s", "products",
-              "best way");
-  std::map<std::string, std::size_t> seen;
+  std::printf("%-36s %9s %7s %9s %9s %12s\n", "launch", "us", "share", "GFLOP/s", "GB/s", "products, us");
   double launched = 0, excess = 0;
   for (std::size_t k = 0; k < labels.size(); ++k) {
     const double seconds = median(times[k]);
     launched += seconds;
-    const int rows = k < declared.size() && labels[k] == declared[k].label ? declared[k].rows : reference.batch;
-    const kernels::Work work = kernels::work_of(labels[k], t.sizes, rows).value_or(kernels::Work{});
-    std::printf("%-36s %6d %9.1f %6.1f%% %9.1f %9.1f", labels[k].c_str(), rows, 1e6 * seconds,
-                100 * seconds / step_seconds, 1e-9 * work.flops / seconds, 1e-9 * work.bytes / seconds);
+    const kernels::Work work = kernels::work_of(labels[k], t.sizes, reference.batch).value_or(kernels::Work{});
+    std::printf("%-36s %9.1f %6.1f%% %9.1f %9.1f", labels[k].c_str(), 1e6 * seconds, 100 * seconds / step_seconds,
+                1e-9 * work.flops / seconds, 1e-9 * work.bytes / seconds);
     const auto found = floor_of.find(labels[k]);
-    if (found != floor_of.end() && seen[labels[k]] < found->second.size()) {
-      const std::size_t index = seen[labels[k]]++;
-      const double floor = found->second[index];
-      excess += seconds - floor;
-      std::size_t nth = 0;
-      for (const ProductLaunch& l : products.launches()) {
-        if ("vulpes::" + l.label == labels[k] && nth++ == index)
-          std::printf(" %10.1f  %s", 1e6 * floor, name_of(l.best));
-      }
+    if (found != floor_of.end()) {
+      excess += seconds - found->second;
+      std::printf(" %12.1f", 1e6 * found->second);
     }
     std::printf("\n");
   }
-  std::printf("%-36s %6s %9.1f %6.1f%%\n", "between launches", "", 1e6 * (step_seconds - launched),
+  std::printf("%-36s %9.1f %6.1f%%\n", "between launches", 1e6 * (step_seconds - launched),
               100 * (step_seconds - launched) / step_seconds);
-  double floor = 0;
-  for (const ProductLaunch& l : products.launches()) floor += l.best_seconds;
-  std::printf("products alone %.3f ms, step / products %.3f; in launches of products beyond that: %.1f us\n",
-              1e3 * floor, step_seconds / floor, 1e6 * excess);
+  std::printf(
+      "products at OpenBLAS' best rates %.3f ms, step / products %.3f; launches of products beyond that: %.1f us\n",
+      1e3 * floor, step_seconds / floor, 1e6 * excess);
+  std::printf("%-36s %9s %9s  %s\n", "product", "us", "GFLOP/s", "best way");
+  for (const ProductLaunch& l : products.launches()) {
+    std::printf("%-36s %9.1f %9.1f  %s\n", l.label.c_str(), 1e6 * l.best_seconds, 1e-9 * l.flops() / l.best_seconds,
+                name_of(l.best));
+  }
 }
 
 void add_benchmarks() {

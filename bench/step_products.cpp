@@ -89,7 +89,7 @@ StepProducts::StepProducts(const kernels::NetworkShape& s, int batch)
       parameters_(network_.layout.size()),
       target_(network_.layout.size()),
       gradient_(network_.layout.size()),
-      buffers_(space_, s, batch, 1) {
+      buffers_(space_, s, {batch}, 1) {
   // Values in a range that no product of the chain leaves for the denormals or the infinities.
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     parameters_[i] = target_[i] =
@@ -132,7 +132,7 @@ StepProducts::StepProducts(const kernels::NetworkShape& s, int batch)
   const Block<float> dlogits = kernels::block_of(buffers_.loss.logit_gradient).columns_from(0, batch);
   const Block<float> dhidden = kernels::block_of(buffers_.backward.hidden),
                      dh = kernels::block_of(buffers_.backward.trunk2);
-  const Block<float> dblock = kernels::block_of(buffers_.backward.block),
+  const Block<float> dblocks = kernels::block_of(buffers_.backward.block),
                      dtrunk1 = kernels::block_of(buffers_.backward.trunk1);
   const auto dl = [&](int d) { return dlogits.rows_from(network_.head_first_logit(d), network_.head_outputs(d)); };
   const auto dw = [&](int d) {
@@ -150,6 +150,7 @@ StepProducts::StepProducts(const kernels::NetworkShape& s, int batch)
           network_.hidden_matrix(gradient_.data()));
   add("backward::hidden_inputs", {product(N, dhidden, N, network_.hidden_matrix(parameters_.data()), dh)});
   for (int l = s.blocks - 1; l >= 0; --l) {
+    const Block<float> dblock = dblocks.rows_from(l * batch, batch);
     const Block<float> x = l == 0
                                ? top(a.trunk2)
                                : Block<float>{a.block_output.data() + static_cast<std::int64_t>(l - 1) * a.rows * width,

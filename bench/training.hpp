@@ -18,8 +18,10 @@ struct Reference {
   const char* name;
   int batch, state, hidden1, hidden2, blocks, head_hidden;
   bool spectral = false;
+  bool everything = false;  ///< all parts of learning that are in every step
 };
 inline constexpr Reference demo{"demo", 256, 0, 128, 64, 1, 64};
+inline constexpr Reference demo_everything{"demo_everything", 256, 0, 128, 64, 1, 64, true, true};
 inline constexpr Reference demo_spectral{"demo_spectral", 256, 0, 128, 64, 1, 64, true};
 inline constexpr Reference small_reference{"small", 1024, 64, 256, 128, 1, 128};
 
@@ -48,6 +50,15 @@ struct Training {
     config.replay.rows = replay_rows;
     config.collect.envs = envs;
     config.optimiser.spectral_trunk = config.optimiser.spectral_output = r.spectral ? 2.0 : 0.0;
+    if (r.everything) {
+      config.network.survival = 0.9;
+      config.agent.scale_trunk_gradient = true;
+      config.cql.weight = config.diversity.weight = config.auxiliary.weight = 0.01;
+      config.hindsight.share = 0.5;
+      config.reward.goal_bonus = 0.5;
+      config.pruning.sparsity = 0.5;
+      config.guard.spike_factor = 10;
+    }
     config.synthetic.train_bars = 32768;
     config.synthetic.validation_bars = 16384;
     config.synthetic.test_bars = 64;
@@ -63,13 +74,14 @@ struct Training {
     if (r.state > 0) shape.state = r.state;
     const RandomKey key{1, 1};
     learner.emplace(space, shape, agent::initial_parameters(kernels::Network(shape), key),
-                    config.optimiser.spectral_trunk, config.optimiser.spectral_output);
-    buffers = trainer::StepBuffers<Space>(space, shape, r.batch, 1000);
+                    trainer::learner_options(config));
+    buffers = trainer::StepBuffers<Space>(
+        space, shape, trainer::step_parts(config, kernels::feature_groups(data.features, shape.state)), 1000);
     replay.ring = kernels::ReplayRing<Space>(space, replay_rows, envs, 2);
     replay.counts =
         allocate_zeroed<Kokkos::View<kernels::PriorityCounts, MemoryOf<Space>>>(space, "vulpes::bench::counts");
     collect_buffers = kernels::CollectBuffers<Space>(space, shape, envs);
-    rules = trainer::make_step_rules(config, key, -3.0, 5.0, 50.0);
+    rules = trainer::make_step_rules(config, key, -3.0, 5.0, 50.0, 0.0085);
 
     collect_arguments = trainer::make_collect_arguments(space, config, key, *learner, table,
                                                         trainer::start_intervals(data, fold.train, 1), fold.train);
@@ -87,7 +99,7 @@ struct Training {
     const int bars = std::min(replay.ring.slots, (1 << 15) / envs);
     for (int i = 0; i < bars; ++i) collect_bar();
     const auto state = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), learner->state);
-    state().iteration = static_cast<std::uint64_t>(config.agent.warmup_steps + config.agent.blend_steps);
+    state().now.iteration = static_cast<std::uint64_t>(config.agent.warmup_steps + config.agent.blend_steps);
     Kokkos::deep_copy(space, learner->state, state);
     space.fence("vulpes::bench::training");
   }
@@ -95,7 +107,7 @@ struct Training {
   void collect_bar() const {
     trainer::collect_bar(space, collect_arguments, *learner, collect_buffers, replay.ring, rules.gather.n_step);
   }
-  void step() const { trainer::training_step(space, rules, *learner, buffers, replay, table); }
+  void step() const { trainer::training_step(space, rules, *learner, buffers, replay, table, {}); }
 };
 
 template <class Space>

@@ -1,10 +1,11 @@
 // Dense matrix products with fused epilogues, batched into one launch.
 //
-// Back ends are sibling files chosen by CMake: gemm_openblas.cpp (host spaces), gemm_kokkos_kernels.cpp (any
-// space that has no back end of its own). Matrices are row-major blocks, so a head's slice of a wider buffer is an
-// operand like any other.
+// Back ends are sibling files chosen by CMake: gemm_openblas.cpp (host spaces; register tiles of gemm_tiles.hpp where
+// these are faster), gemm_kokkos_kernels.cpp (any space that has no back end of its own). Matrices are row-major
+// blocks, so a head's slice of a wider buffer is an operand like any other.
 #pragma once
 
+#include "vulpes/core/gemm_kokkos_kernels.hpp"
 #include "vulpes/core/spaces.hpp"
 
 namespace vulpes {
@@ -26,7 +27,7 @@ struct Block {
 
 enum class Op { none, transpose };
 
-/// C = op(A) op(B) + accumulate * C, then the epilogue. Shapes: op(A) [M, K], op(B) [K, N], C [M, N].
+/// C = scale op(A) op(B) + accumulate * C, then the epilogue. Shapes: op(A) [M, K], op(B) [K, N], C [M, N].
 ///
 /// Epilogue, in this order, each optional: `column_bias` [N] is added to every row of C; `relu`; `mask` [M, N]
 /// zeroes C where mask <= 0 (the gradient of a ReLU whose output is the mask). `row_sums` [M] receives the sums of
@@ -37,6 +38,7 @@ struct Product {
   Op op_b = Op::none;
   Block<const Real> a, b;
   Block<Real> c;
+  Real scale = 1;
   bool accumulate = false;
   const Real* column_bias = nullptr;
   bool relu = false;
@@ -52,9 +54,10 @@ struct Product {
 /// Runs up to `max_products` independent products in one launch on `space`.
 template <class Real>
 struct ProductBatch {
-  static constexpr int max_products = 8;
+  static constexpr int max_products = 16;
   Product<Real> products[max_products];
   int count = 0;
+  bool full() const { return count == max_products; }
   void add(const Product<Real>& p) { products[count++] = p; }
 };
 
@@ -67,6 +70,16 @@ void multiply(const Space& space, const char* label, const Product<Real>& produc
   batch.add(product);
   multiply(space, label, batch);
 }
+
+/// True where `multiply_on_this_thread` serves `Space`: a launch may then run a chain of products whose rows do not
+/// depend on each other, each thread its own rows.
+template <class Space>
+inline constexpr bool threads_multiply = is_host_space<Space> && !host_gemm_is_kokkos_kernels;
+
+/// Runs the products on the calling host thread, from inside a launch of a space with `threads_multiply`. Neighbours
+/// with the same op(B) are cheaper than apart.
+template <class Real>
+void multiply_on_this_thread(const ProductBatch<Real>& batch);
 
 /// The back end and precision in use for `Space`, for logs.
 template <class Space>

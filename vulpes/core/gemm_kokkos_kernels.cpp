@@ -23,7 +23,7 @@ void multiply(const Space& space, const char* label, const ProductBatch<Real>& b
   for (int index = 0; index < batch.count; ++index) {
     const Product<Real> p = batch.products[index];
     const int m = p.m(), n = p.n(), k = p.k();
-    KokkosBlas::gemm(space, p.op_a == Op::none ? "N" : "T", p.op_b == Op::none ? "N" : "T", Real(1),
+    KokkosBlas::gemm(space, p.op_a == Op::none ? "N" : "T", p.op_b == Op::none ? "N" : "T", p.scale,
                      view_of<Space>(p.a), view_of<Space>(p.b), p.accumulate ? Real(1) : Real(0), view_of<Space>(p.c));
     if (p.column_bias || p.relu || p.mask.data) {
       Kokkos::parallel_for(

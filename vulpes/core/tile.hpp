@@ -7,6 +7,7 @@
 #pragma once
 
 #include "vulpes/core/pack.hpp"
+#include "vulpes/core/pack_cuda.hpp"
 #include "vulpes/core/spaces.hpp"
 
 namespace vulpes {
@@ -14,15 +15,17 @@ namespace vulpes {
 template <class Space, class Real>
 class HostTile {
  public:
-  using Value = Pack<Real>;
-  static constexpr int rows = Value::size;
-  explicit HostTile(int index) : index_(index) {}
-  int index() const { return index_; }
+  using Value = std::conditional_t<kernels_use_packs, Pack<Real>, Real>;
+  static constexpr int rows = Pack<Real>::size;
+  KOKKOS_INLINE_FUNCTION explicit HostTile(int index) : index_(index) {}
+  KOKKOS_INLINE_FUNCTION int index() const { return index_; }
   template <class F>
-  void items(int n, const F& f) const {
-    for (int i = 0; i < n; ++i) f(i, index_ * rows);
+  KOKKOS_INLINE_FUNCTION void items(int n, const F& f) const {
+    for (int i = 0; i < n; ++i) {
+      for (int r = 0; r < rows; r += lanes<Value>) f(i, index_ * rows + r);
+    }
   }
-  void sync() const {}
+  KOKKOS_INLINE_FUNCTION void sync() const {}
 
  private:
   int index_;
