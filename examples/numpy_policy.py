@@ -4,12 +4,18 @@
     vulpes evaluate runs/x/checkpoints/fold-1-best.h5 --out eval
     python3 examples/numpy_policy.py runs/x/checkpoints/fold-1-best.h5 eval/decisions.h5
 
-Needs numpy and h5py. Exits 1 unless every action of the evaluation is reproduced.
+Needs numpy and h5py (scripts/python-deps installs them: run this with .deps/venv/bin/python). Exits 1 unless every
+action of the evaluation is reproduced.
 """
+import argparse
 import sys
 
-import h5py
-import numpy as np
+try:
+    import h5py
+    import numpy as np
+except ModuleNotFoundError as missing:
+    h5py = np = None
+    MISSING = missing.name
 
 BRANCHES = {"exposure": 9, "order": 3, "urgency": 3}
 
@@ -45,9 +51,15 @@ def q_values(policy, states):
 
 
 def main():
-    if len(sys.argv) != 3:
-        sys.exit(__doc__)
-    with h5py.File(sys.argv[1]) as policy, h5py.File(sys.argv[2]) as decisions:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("policy", help="a file of a run's checkpoints/ folder")
+    parser.add_argument("decisions", help="decisions.h5 of 'vulpes evaluate --out'")
+    arguments = parser.parse_args()
+    if h5py is None:
+        print(f"numpy_policy.py: the Python package '{MISSING}' is missing: run scripts/python-deps, then "
+              f".deps/venv/bin/python {sys.argv[0]} ...", file=sys.stderr)  # fmt: skip
+        sys.exit(2)
+    with h5py.File(arguments.policy) as policy, h5py.File(arguments.decisions) as decisions:
         q = q_values(policy, decisions["states"][()])
         ours = np.stack([branch.argmax(axis=1) for branch in q], axis=1)
         theirs = decisions["actions"][()]

@@ -1,5 +1,6 @@
 #include "vulpes/agent/agent.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -67,6 +68,35 @@ std::string parameter_hash(const std::vector<float>& parameters) {
   return text;
 }
 
+SeenBars SeenBars::of(const market::Bars& bars, std::size_t begin, std::size_t end) {
+  constexpr std::size_t most = 256;
+  SeenBars seen;
+  if (begin >= end) return seen;
+  seen.bar_seconds = market::bar_seconds(bars);
+  const auto from = bars.time.begin() + static_cast<std::ptrdiff_t>(begin);
+  const auto [first, last] = std::minmax_element(from, from + static_cast<std::ptrdiff_t>(end - begin));
+  seen.first = *first;
+  seen.last = *last;
+  const std::size_t count = std::min(most, end - begin);
+  for (std::size_t k = 0; k < count; ++k) {
+    const std::size_t i = begin + (end - begin) * k / count;
+    seen.time.push_back(bars.time[i]);
+    seen.close.push_back(bars.close[i]);
+  }
+  return seen;
+}
+
+bool SeenBars::in(const market::Bars& bars) const {
+  std::size_t found = 0, equal = 0;
+  for (std::size_t k = 0; k < time.size(); ++k) {
+    const auto at = std::lower_bound(bars.time.begin(), bars.time.end(), time[k]);
+    if (at == bars.time.end() || *at != time[k]) continue;
+    ++found;
+    equal += bars.close[static_cast<std::size_t>(at - bars.time.begin())] == close[k];
+  }
+  return 2 * equal > found;
+}
+
 void write_tensors(io::H5Writer& file, const std::string& group, const ParameterLayout& layout, const float* buffer) {
   for (const TensorSlice& t : layout.tensors()) {
     const io::Extents extents =
@@ -99,6 +129,10 @@ void write_policy(io::H5Writer& file, const Policy& p) {
   file.write_scalar("step", p.step);
   file.write_scalar<std::int64_t>("fold", p.fold);
   file.write_scalar("score", p.score);
+  file.write_scalar("seen/bar_seconds", p.seen.bar_seconds);
+  file.write("seen/range", std::vector<std::int64_t>{p.seen.first, p.seen.last});
+  file.write("seen/time", p.seen.time);
+  file.write("seen/close", p.seen.close);
   write_tensors(file, "parameters", kernels::Network(p.shape).layout, p.parameters.data());
 }
 
@@ -124,6 +158,16 @@ Policy read_policy(const io::H5Reader& file) {
   p.step = file.read_scalar<std::int64_t>("step");
   p.fold = static_cast<int>(file.read_scalar<std::int64_t>("fold"));
   p.score = file.read_scalar<double>("score");
+  if (file.has("seen/range")) {
+    p.seen.bar_seconds = file.read_scalar<double>("seen/bar_seconds");
+    std::int64_t range[2];
+    file.read_into("seen/range", range, 2);
+    p.seen.first = range[0];
+    p.seen.last = range[1];
+    p.seen.time = file.read<std::int64_t>("seen/time");
+    p.seen.close = file.read<double>("seen/close");
+    throw_if<RunError>(p.seen.time.size() != p.seen.close.size(), file.path() + ": 'seen' has unequal lengths");
+  }
   const kernels::Network network(p.shape);
   p.parameters.assign(network.layout.size(), 0.0f);
   read_tensors(file, "parameters", network.layout, p.parameters.data());

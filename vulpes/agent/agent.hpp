@@ -26,6 +26,19 @@ std::vector<float> initial_parameters(const kernels::Network& network, RandomKey
 /// 64-bit FNV-1a of the parameters' bytes, as 16 hexadecimal digits.
 std::string parameter_hash(const std::vector<float>& parameters);
 
+/// What a policy saw while it was trained and chosen: enough to recognise these bars again.
+struct SeenBars {
+  double bar_seconds = 0;            ///< most frequent distance; 0: not recorded
+  std::int64_t first = 0, last = 0;  ///< times of the earliest and the latest bar, ns
+  std::vector<std::int64_t> time;    ///< of up to 256 of them, evenly spread; ns
+  std::vector<double> close;         ///< of the same bars
+
+  /// Of bars [begin, end).
+  static SeenBars of(const market::Bars& bars, std::size_t begin, std::size_t end);
+  /// True if `bars` hold some of these: most of the samples whose times occur have the same close.
+  bool in(const market::Bars& bars) const;
+};
+
 /// All that is needed to act on new bars.
 struct Policy {
   io::Config config;  ///< as the agent was trained
@@ -38,6 +51,7 @@ struct Policy {
   std::int64_t step = 0;          ///< updates it is the result of
   int fold = 1;
   double score = 0;  ///< validation growth a bar, 0 before the first
+  SeenBars seen;     ///< empty in files of earlier versions
 };
 
 /// Writes the policy's datasets into an open file, tensor by tensor under `parameters/` (docs/checkpoints.md).

@@ -38,12 +38,14 @@ std::vector<WalkResult> backtest(const Space& space, const Actor<Space>& actor,
     accounts(i).account = market::open_account(rules);
     accounts(i).bar = walks[i].begin;
     accounts(i).end = walks[i].end;
+    accounts(i).goal_start = rules.initial_equity;
   }
   Kokkos::deep_copy(space, buffers.state, accounts);
   kernels::BacktestArguments<Space> arguments;
   arguments.shape = actor.network.shape;
   arguments.support = actor.support;
   arguments.rules = rules;
+  arguments.goal = actor.goal;
   arguments.window = window;
   arguments.bias = actor.parameters.data() + actor.network.layout[actor.network.output_bias].offset;
   arguments.table = table;

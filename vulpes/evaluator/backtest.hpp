@@ -29,15 +29,17 @@ struct WalkResult {
 std::vector<Walk> make_walks(std::size_t begin, std::size_t end, const std::vector<std::int32_t>& segments,
                              const std::vector<std::uint8_t>& usable, std::size_t longest);
 
-/// The acting network for backtests: parameters in device memory.
+/// The acting network for backtests, parameters in device memory, and the goal that it is given.
 template <class Space>
 struct Actor {
   const kernels::Network& network;
   kernels::Support<float> support;
   Vector<float, Space> parameters;
+  kernels::GoalRules goal = {};
 };
 
-/// Walks all accounts at once, greedily; each starts with rules.initial_equity. Results are in the order of `walks`.
+/// Walks all accounts at once, greedily; each starts with rules.initial_equity. `window`: decisions of a training
+/// episode, after which the goal begins again from the present equity. Results are in the order of `walks`.
 /// With `keep_states`, the network's inputs are copied back at every bar (slow).
 template <class Space>
 std::vector<WalkResult> backtest(const Space& space, const Actor<Space>& actor,

@@ -118,7 +118,13 @@ T value_or_fail(arrow::Result<T> result, const std::string& path) {
 
 std::shared_ptr<arrow::io::ReadableFile> open_file(const std::string& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) throw InputError("cannot read " + path + ": " + std::strerror(errno));
+  if (file < 0) {
+    const int reason = errno;
+    std::error_code ignored;
+    const std::string place = std::filesystem::absolute(path, ignored).string();
+    throw InputError("cannot read " + path + ": " + std::strerror(reason) +
+                     (reason == ENOENT && place != path ? " (looked at " + place + ")" : ""));
+  }
   ::close(file);
   throw_if<InputError>(std::filesystem::is_directory(path), "cannot read " + path + ": it is a folder");
   return value_or_fail(arrow::io::ReadableFile::Open(path), path);

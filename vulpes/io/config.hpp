@@ -38,9 +38,9 @@ struct SyntheticConfig {
   std::int64_t test_paths = 4;
   std::int64_t optimum_draws = 32768;
   std::int64_t optimum_points = 61;
-  double regime_bars = 96;
-  double regime_trend = 0.0012;
-  double regime_sd = 0.004;
+  double regime_bars = 64;
+  double regime_trend = 0.001;
+  double regime_sd = 0.003;
 };
 
 struct FeaturesConfig {

@@ -322,6 +322,14 @@ std::vector<std::string> cross_problems(const Config& c) {
   require(c.agent.n_step < c.collect.window,
           "'collect.window' = " + text(c.collect.window) + " must be above 'agent.n_step' = " + text(c.agent.n_step));
 
+  // Tiles have 16 rows; tensors of whole groups of 8 columns lie side by side as one matrix (kernels/network.hpp).
+  const auto require_multiple = [&](const char* name, std::int64_t value, std::int64_t of) {
+    require(value % of == 0, quoted(name) + " = " + text(value) + " must be a multiple of " + text(of));
+  };
+  require_multiple("train.batch", c.train.batch, 16);
+  require_multiple("network.hidden1", c.network.hidden1, 8);
+  require_multiple("network.hidden2", c.network.hidden2, 8);
+  require_multiple("network.head_hidden", c.network.head_hidden, 8);
   require(c.replay.rows >= c.train.batch,
           "'replay.rows' = " + text(c.replay.rows) + " must be at least 'train.batch' = " + text(c.train.batch));
   require(c.replay.learning_starts <= c.replay.rows, "'replay.learning_starts' = " + text(c.replay.learning_starts) +
@@ -349,6 +357,15 @@ std::vector<std::string> cross_problems(const Config& c) {
   require(c.folds.embargo == 0 || c.folds.embargo > c.agent.n_step,
           "'folds.embargo' = " + text(c.folds.embargo) +
               " must be 0 or at least 'agent.n_step' + 1 = " + text(c.agent.n_step + 1));
+
+  require(c.debug.inject || (c.inject.nan_step < 0 && c.inject.grad_spike_step < 0),
+          "'inject.nan_step' and 'inject.grad_spike_step' damage training on purpose: set 'debug.inject' = true to "
+          "mean it");
+  require(c.pruning.begin_fraction <= c.pruning.end_fraction,
+          "'pruning.begin_fraction' = " + text(c.pruning.begin_fraction) +
+              " must be at most 'pruning.end_fraction' = " + text(c.pruning.end_fraction));
+  require(c.causal.every == 0 || c.causal.rows <= c.train.batch,
+          "'causal.rows' = " + text(c.causal.rows) + " must be at most 'train.batch' = " + text(c.train.batch));
   return problems;
 }
 
@@ -510,6 +527,17 @@ void check(const Config& config) {
   });
   throw_problems(problems);
   throw_problems(cross_problems(config));
+}
+
+std::vector<std::string> changed_settings(const Config& config) {
+  const std::vector<std::string> names = difference(config, {});
+  std::vector<std::string> changed;
+  visit_settings(config, [&](const char* name, const auto& field, const char*, const auto&) {
+    if (std::find(names.begin(), names.end(), name) != names.end()) {
+      changed.push_back(std::string(name) + " = " + toml_text(field));
+    }
+  });
+  return changed;
 }
 
 std::vector<std::string> difference(const Config& a, const Config& b) {

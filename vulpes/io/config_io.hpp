@@ -31,6 +31,9 @@ std::string settings_help();
 /// Bounds of every setting and what settings must satisfy together. Throws InputError, one problem a line.
 void check(const Config& config);
 
+/// `name = value` of each setting that is not at its default, in the order of config.toml.
+std::vector<std::string> changed_settings(const Config& config);
+
 /// Names of the settings that differ, in the order of config.toml.
 std::vector<std::string> difference(const Config& a, const Config& b);
 

@@ -323,12 +323,19 @@ void H5Writer::finish() {
 
 struct H5Reader::Impl {
   std::string path;
+  Trust trust = Trust::checkpoint;
   Handle file;
+
+  void require(bool holds, const std::string& message) const {
+    if (holds) return;
+    if (trust == Trust::any) throw InputError(message);
+    throw RunError(message);
+  }
 
   Handle open_set(const std::string& name) const {
     mute();
     Handle set(H5Dopen2(file.get(), name.c_str(), H5P_DEFAULT), H5Dclose);
-    if (!set.valid()) throw RunError(path + ": no '" + name + "' in it");
+    require(set.valid(), path + ": no '" + name + "' in it");
     return set;
   }
   Extents extents_of(hid_t set) const {
@@ -342,13 +349,15 @@ struct H5Reader::Impl {
     for (int k = 0; k <= static_cast<int>(ElementType::u64); ++k) {
       if (H5Tequal(stored.get(), native_type(static_cast<ElementType>(k))) > 0) return static_cast<ElementType>(k);
     }
-    throw RunError(path + ": '" + name + "' has a type that no checkpoint has");
+    require(false, path + ": '" + name + "' has a type that no checkpoint has");
+    return ElementType::u8;
   }
 };
 
 H5Reader::H5Reader(const std::string& path, Trust trust) : impl_(std::make_unique<Impl>()) {
   mute();
   impl_->path = path;
+  impl_->trust = trust;
   const std::string damaged = path + ": truncated or not a checkpoint";
   if (trust == Trust::checkpoint) {
     const Descriptor file(path, O_RDONLY);
@@ -372,7 +381,7 @@ H5Reader::H5Reader(const std::string& path, Trust trust) : impl_(std::make_uniqu
   H5Pset_file_locking(access.get(), false, true);
 #endif
   impl_->file = Handle(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), H5Fclose);
-  throw_if<RunError>(!impl_->file.valid(), "cannot read " + path + ": " + stack_reason());
+  impl_->require(impl_->file.valid(), "cannot read " + path + ": " + stack_reason());
 }
 
 H5Reader::~H5Reader() = default;
@@ -415,23 +424,34 @@ ElementType H5Reader::type(const std::string& name) const { return impl_->type_o
 void H5Reader::read_raw(const std::string& name, ElementType type, void* data, std::uint64_t count) const {
   const Handle set = impl_->open_set(name);
   const std::uint64_t stored_count = product(impl_->extents_of(set.get()));
-  throw_if<RunError>(stored_count != count, impl_->path + ": '" + name + "' has " + std::to_string(stored_count) +
-                                                " elements, not " + std::to_string(count));
+  impl_->require(stored_count == count, impl_->path + ": '" + name + "' has " + std::to_string(stored_count) +
+                                            " elements, not " + std::to_string(count));
   const ElementType stored = impl_->type_of(set.get(), name);
-  throw_if<RunError>(stored != type,
-                     impl_->path + ": '" + name + "' holds " + type_text(stored) + ", not " + type_text(type));
+  impl_->require(stored == type,
+                 impl_->path + ": '" + name + "' holds " + type_text(stored) + ", not " + type_text(type));
   if (count == 0) return;
-  throw_if<RunError>(H5Dread(set.get(), native_type(type), H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0,
-                     impl_->path + ": cannot read '" + name + "': " + stack_reason());
+  impl_->require(H5Dread(set.get(), native_type(type), H5S_ALL, H5S_ALL, H5P_DEFAULT, data) >= 0,
+                 impl_->path + ": cannot read '" + name + "': " + stack_reason());
 }
 
 std::string H5Reader::read_string(const std::string& name) const {
   const Handle set = impl_->open_set(name);
   const Handle stored(H5Dget_type(set.get()), H5Tclose);
-  throw_if<RunError>(H5Tget_class(stored.get()) != H5T_STRING, impl_->path + ": '" + name + "' holds no text");
+  impl_->require(H5Tget_class(stored.get()) == H5T_STRING && product(impl_->extents_of(set.get())) == 1,
+                 impl_->path + ": '" + name + "' holds no single text");
+  const auto read = [&](void* data) {
+    impl_->require(H5Dread(set.get(), stored.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, data) >= 0,
+                   impl_->path + ": cannot read '" + name + "': " + stack_reason());
+  };
+  if (H5Tis_variable_str(stored.get()) > 0) {
+    char* allocated = nullptr;  // by HDF5; null for an empty text
+    read(&allocated);
+    const std::string text = allocated == nullptr ? "" : allocated;
+    H5free_memory(allocated);
+    return text;
+  }
   std::string text(H5Tget_size(stored.get()), '\0');
-  throw_if<RunError>(H5Dread(set.get(), stored.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data()) < 0,
-                     impl_->path + ": cannot read '" + name + "': " + stack_reason());
+  read(text.data());
   text.erase(text.find_last_not_of('\0') + 1);
   return text;
 }

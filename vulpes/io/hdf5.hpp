@@ -50,11 +50,11 @@ class H5Writer {
   }
   template <class T>
   void write(const std::string& name, const std::vector<T>& values) {
-    write_raw(name, element_type_of<T>(), values.data(), {values.size()});
+    write_raw(name, element_type_of<T>(), values.data(), Extents{values.size()});
   }
   template <class T>
   void write_scalar(const std::string& name, T value) {
-    write_raw(name, element_type_of<T>(), &value, {});
+    write_raw(name, element_type_of<T>(), &value, Extents{});
   }
   void write_string(const std::string& name, const std::string& text);
 
@@ -72,7 +72,8 @@ class H5Writer {
 /// checkpoint" (or the system's reason when the file cannot be read); the rest throws RunError that names the dataset.
 class H5Reader {
  public:
-  /// `any`: also files of other programs, without checksum; the caller trusts them.
+  /// `any`: also files of other programs, without checksum; the caller trusts them. What is wrong with such a file its
+  /// maker can mend: all errors are InputError.
   enum class Trust { checkpoint, any };
   explicit H5Reader(const std::string& path, Trust trust = Trust::checkpoint);
   ~H5Reader();
@@ -105,6 +106,7 @@ class H5Reader {
     read_raw(name, element_type_of<T>(), &value, 1);
     return value;
   }
+  /// One text, of fixed or (as h5py writes it) variable length.
   std::string read_string(const std::string& name) const;
 
  private:

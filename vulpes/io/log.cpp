@@ -4,6 +4,7 @@
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
@@ -69,6 +70,19 @@ void start_logging(const std::string& level, const std::string& file) {
   std::shared_ptr<spdlog::logger> logger = make_logger(levels[at], file);
   const std::lock_guard guard(mutex);
   current() = std::move(logger);
+}
+
+void log_to_file(const std::string& text) {
+  const std::shared_ptr<spdlog::logger> logger = log();
+  if (!logger->should_log(spdlog::level::info)) return;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const spdlog::details::log_msg line(logger->name(), spdlog::level::info,
+                                        spdlog::string_view_t(text.data() + begin, end - begin));
+    for (std::size_t k = 1; k < logger->sinks().size(); ++k) logger->sinks()[k]->log(line);  // 0: the console
+    begin = end + 1;
+  }
+  logger->flush();
 }
 
 std::shared_ptr<spdlog::logger> log() {

@@ -120,6 +120,13 @@ struct Holder {
 
 std::string lock_path(const std::string& folder) { return folder + "/.lock"; }
 
+/// True for an entry of a run folder that may be there before config.toml is.
+bool precedes_config(const std::filesystem::directory_entry& entry) {
+  const std::string name = entry.path().filename().string();
+  if (name == "checkpoints") return std::filesystem::is_directory(entry) && std::filesystem::is_empty(entry.path());
+  return name == ".lock" || name == "vulpes.log" || name == "config.toml.tmp";
+}
+
 }  // namespace
 
 void fail_with_errno(const std::string& what) { throw RunError(what + ": " + std::strerror(errno)); }
@@ -314,7 +321,7 @@ RunFolder RunFolder::create(const std::string& path) {
   std::filesystem::create_directories(path, error);
   if (error) throw RunError("cannot make folder " + path + ": " + error.message());
   for (const auto& entry : std::filesystem::directory_iterator(path)) {
-    if (entry.path().filename() == ".lock") continue;
+    if (precedes_config(entry)) continue;
     throw InputError(path + " exists and is not empty: choose another folder, or resume the run in it");
   }
   return RunFolder(path);
@@ -322,7 +329,7 @@ RunFolder RunFolder::create(const std::string& path) {
 
 RunFolder RunFolder::resume(const std::string& path) {
   throw_if<InputError>(!std::filesystem::exists(path + "/config.toml"),
-                       path + " holds no run to resume (no config.toml in it)");
+                       path + " holds no run to resume (no config.toml in it); leave --resume away to start one");
   return RunFolder(path);
 }
 

@@ -49,7 +49,8 @@ class MetricsWriter {
 /// host, or of an earlier start of the same Slurm job, is taken over.
 class RunFolder {
  public:
-  /// Makes the folder. InputError if it exists and is not empty, or is in use; RunError with the system's reason.
+  /// Makes the folder. InputError if it exists and is not empty (but for what a start leaves that was killed before
+  /// config.toml was written), or is in use; RunError with the system's reason.
   static RunFolder create(const std::string& path);
   /// Opens the folder of an interrupted run. InputError if it holds none, or is in use.
   static RunFolder resume(const std::string& path);

@@ -12,6 +12,7 @@ namespace vulpes::market {
 namespace {
 
 constexpr std::int64_t ns_per_second = 1'000'000'000;
+constexpr double largest_ratio = 100;  // of prices that follow each other
 constexpr std::int64_t ns_per_day = 86'400 * ns_per_second;
 
 /// Calls f(begin, end) for each run of equal segment ids.
@@ -36,6 +37,27 @@ std::int64_t most_frequent_distance(const Bars& bars) {
     if (count > most) best = distance, most = count;
   }
   return best;
+}
+
+/// Mean distance in days of bars that are longer than a day (by the median distance), gaps left out; 0 for shorter
+/// ones.
+double long_bar_days(const Bars& bars) {
+  std::vector<std::int64_t> distances;
+  for (std::size_t i = 1; i < bars.size(); ++i) {
+    if (bars.segment[i] == bars.segment[i - 1]) distances.push_back(bars.time[i] - bars.time[i - 1]);
+  }
+  if (distances.empty()) return 0;
+  const auto middle = distances.begin() + static_cast<std::ptrdiff_t>(distances.size() / 2);
+  std::nth_element(distances.begin(), middle, distances.end());
+  const std::int64_t median = *middle;
+  if (median <= ns_per_day) return 0;
+  double sum = 0, count = 0;
+  for (const std::int64_t d : distances) {
+    if (d > median + median / 2) continue;
+    sum += static_cast<double>(d);
+    ++count;
+  }
+  return sum / count / static_cast<double>(ns_per_day);
 }
 
 std::int64_t floor_divide(std::int64_t a, std::int64_t b) { return a / b - (a % b < 0); }
@@ -140,6 +162,15 @@ void check_bars(const Bars& bars, const BarPlace& where) {
     if (close > high || close < low) {
       fail(i, "close", "close " + number(close) + " is outside low to high, " + number(low) + " to " + number(high));
     }
+    if (high > largest_ratio * low) {
+      fail(i, "high", "high " + number(high) + " is over 100 times low " + number(low) + "; mend the bar or remove it");
+    }
+    const bool follows = i > 0 && (bars.segment.empty() || bars.segment[i] == bars.segment[i - 1]);
+    if (follows && (close > largest_ratio * bars.close[i - 1] || largest_ratio * close < bars.close[i - 1])) {
+      fail(i, "close",
+           "the close jumps from " + number(bars.close[i - 1]) + " to " + number(close) +
+               ", over 100-fold; mend the price (unit, decimal point) or adjust the earlier ones for a split");
+    }
     const double volume = bars.volume[i];
     if (!std::isfinite(volume)) fail(i, "volume", "the volume is not a finite number; use 0 where it is unknown");
     if (volume < 0) fail(i, "volume", "the volume " + number(volume) + " is negative");
@@ -147,7 +178,6 @@ void check_bars(const Bars& bars, const BarPlace& where) {
       if (!std::isfinite(e.values[i]))
         fail(i, e.name.c_str(), "the value is not a finite number; fill it or drop the column");
     }
-    const bool follows = i > 0 && (bars.segment.empty() || bars.segment[i] == bars.segment[i - 1]);
     if (follows && bars.time[i] <= bars.time[i - 1]) {
       fail(i, "time",
            bars.time[i] == bars.time[i - 1] ? "the time equals the previous bar's; remove one of them"
@@ -191,11 +221,14 @@ GapReport assign_segments(Bars& bars, std::int64_t bar_seconds) {
   return report;
 }
 
+double bar_seconds(const Bars& bars) {
+  return static_cast<double>(most_frequent_distance(bars)) / static_cast<double>(ns_per_second);
+}
+
 double bars_a_year(const Bars& bars) {
   if (bars.empty()) return 0;
   constexpr double days_a_year = 365.2425;
-  const std::int64_t distance = most_frequent_distance(bars);
-  if (distance > ns_per_day) return days_a_year * static_cast<double>(ns_per_day) / static_cast<double>(distance);
+  if (const double days = long_bar_days(bars); days > 0) return days_a_year / days;
 
   // Days of each series: two symbols on one day are two days.
   std::vector<std::pair<int, std::int64_t>> days;  // (day of the week from Monday, bars)

@@ -37,7 +37,8 @@ using BarPlace = std::function<std::string(std::size_t entry, const std::string&
 
 /// Throws InputError with the place of the first bar that breaks a rule: prices finite and above 0, high >= open, close
 /// and low, low <= open and close, volume finite and not negative, extra columns finite, time strictly increasing
-/// within a segment.
+/// within a segment. Refuses also what no market does but a wrong unit or a lost decimal point: a high over 100 times
+/// the low, a close over 100 times, or under a hundredth of, the close before it in its segment.
 void check_bars(const Bars& bars, const BarPlace& where);
 
 /// The same for a file: places read `<source>: row <rows[entry]>, column '<name>'`; empty `rows`: entry + 1.
@@ -67,10 +68,14 @@ struct GapReport {
 ///  - gaps that pass are frequent, at least one in two weeks on average: a market that closes does so at least weekly.
 GapReport assign_segments(Bars& bars, std::int64_t bar_seconds = 0);
 
+/// The most frequent distance of bars within segments in seconds; the shorter of equally frequent ones; 0 without any.
+double bar_seconds(const Bars& bars);
+
 /// Bars a year, for annualised figures: the most frequent number of bars a day (UTC days that have bars; the larger of
 /// equally frequent ones) times 252, or times 365 where Saturdays and Sundays are traded (each has a day of at least
-/// half that number of bars, so that FX's Sunday evening does not count). Bars longer than a day: days of a year
-/// (365.2425) / bar length. 0 for no bars.
+/// half that number of bars, so that FX's Sunday evening does not count). Bars longer than a day: 365.2425 days / their
+/// mean distance, gaps (over 1.5 times the median distance) left out: calendar months have no one length. 0 for no
+/// bars.
 double bars_a_year(const Bars& bars);
 
 }  // namespace vulpes::market

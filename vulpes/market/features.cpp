@@ -170,7 +170,10 @@ class Builder {
     cycle("week", week, monday);
   }
 
-  void extra(const Bars::Extra& e) { column(e.name, e.name, 0) = e.values; }
+  void extra(const Bars::Extra& e) {
+    column(e.name, e.name, 0) = e.values;
+    ++set_.extra_columns;
+  }
 
   /// Moves the columns to the row-major table; rows that are not usable become 0.
   void finish() {

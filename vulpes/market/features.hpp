@@ -19,6 +19,7 @@ struct FeatureSet {
   std::vector<bool> normalised;     ///< false: fed as it is (calendar)
   std::size_t rows = 0;
   int columns = 0;
+  int extra_columns = 0;             ///< how many of them, the last ones, are extra columns of the bars
   std::vector<double> values;        ///< [rows, columns] row-major; 0 in rows that are not usable
   int warm_up = 0;                   ///< first usable row of each segment, counted from its first bar
   std::vector<std::uint8_t> usable;  ///< [rows] 0 while a segment warms up

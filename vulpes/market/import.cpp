@@ -28,9 +28,12 @@ Bars bars_from_table(const io::Table& table, std::int64_t bar_seconds, std::vect
   bars.segment.assign(bars.size(), 0);
   check_bars(bars, [&](std::size_t entry, const std::string& column) { return table.where(entry, column); });
   const GapReport report = assign_segments(bars, bar_seconds);
-  notes.push_back(std::to_string(bars.size()) + " bars of " + std::to_string(report.bar_seconds) + " s; " +
-                  std::to_string(report.gaps) + " gaps (" + std::to_string(report.missing) + " bars missing), " +
-                  std::to_string(report.closures) + " closures of the market");
+  const auto count = [](std::int64_t n, const std::string& what) {
+    return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
+  };
+  notes.push_back(count(static_cast<std::int64_t>(bars.size()), "bar") + " of " + std::to_string(report.bar_seconds) +
+                  " s; " + count(report.gaps, "gap") + " (" + count(report.missing, "bar") + " missing), " +
+                  count(report.closures, "closure") + " of the market");
   return bars;
 }
 
