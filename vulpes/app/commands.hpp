@@ -24,6 +24,15 @@ void add_info(CLI::App& app, Command& command);
 std::string version_text();
 void start_logging(const std::string& level);
 
+/// Refuses a path at which there is no file and says where it looked; `hint`: what to give instead.
+CLI::Validator existing_file(const std::string& hint);
+inline constexpr const char* bars_hint =
+    "give a CSV or Parquet file of bars; 'vulpes data check FILE' says what is in one";
+inline constexpr const char* checkpoint_hint = "give a file of a run's checkpoints/ folder";
+
+/// Throws InputError for a back end that this build lacks, before any work is done for it.
+void check_device(const std::string& device);
+
 /// A configuration file with `--set` and `--seed` applied, checked.
 struct ConfigOptions {
   std::string file;

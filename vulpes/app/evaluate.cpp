@@ -1,4 +1,5 @@
 // vulpes evaluate
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -14,9 +15,42 @@
 namespace vulpes::app {
 namespace {
 
+namespace fs = std::filesystem;
+
 struct EvaluateOptions {
-  std::string checkpoint, data, out;
+  std::string checkpoint, data, out, device;
+  bool force = false;
 };
+
+constexpr const char* result_files[] = {"summary.json", "decisions.csv", "decisions.h5"};
+
+/// Results are not overwritten unawares, those of a training never.
+void check_folder(const EvaluateOptions& o) {
+  throw_if<InputError>(fs::exists(o.out + "/config.toml"),
+                       o.out + ": a run's folder, whose summary.json is the training's; choose another for --out");
+  for (const char* name : result_files) {
+    throw_if<InputError>(!o.force && fs::exists(o.out + "/" + name),
+                         o.out + ": holds " + name + " of an earlier evaluation; choose another --out, or --force");
+  }
+}
+
+/// Says when the bars are not what an evaluation of this policy should be on.
+void warn_of(const agent::Policy& policy, const trainer::Dataset& data) {
+  const agent::SeenBars& seen = policy.seen;
+  if (seen.in(data.bars)) {
+    io::log()->warn(
+        "{}: holds bars that the policy was trained and chosen on (these went from {} to {}): growth on them says "
+        "nothing about new bars",
+        data.source, io::format_time(seen.first), io::format_time(seen.last));
+  }
+  const double seconds = market::bar_seconds(data.bars);
+  if (seen.bar_seconds > 0 && seconds > 0 && std::abs(std::log(seconds / seen.bar_seconds)) > 0.1) {
+    io::log()->warn(
+        "{}: bars of {:g} s, but the policy was trained on bars of {:g} s, so that all it learned of speeds "
+        "and distances differs",
+        data.source, seconds, seen.bar_seconds);
+  }
+}
 
 /// The dataset whose test ranges the policy is evaluated on: the bars of `file`, or those of the policy's own run.
 trainer::Dataset evaluation_data(const agent::Policy& policy, const std::string& file) {
@@ -74,32 +108,36 @@ void write_decisions(const std::string& path, const trainer::TestReport& report,
 }
 
 ExitCode run(const EvaluateOptions& o) {
-  const agent::Policy policy = agent::load_policy(o.checkpoint);
+  agent::Policy policy = agent::load_policy(o.checkpoint);
+  if (!o.device.empty()) policy.config.run.device = o.device;
+  check_device(policy.config.run.device);
+  const bool write = !o.out.empty();
+  if (write) check_folder(o);
   const trainer::Dataset data = evaluation_data(policy, o.data);
   for (const std::string& note : data.notes) io::log()->info("{}: {}", data.source, note);
   throw_if<InputError>(data.features.names != policy.feature_names,
                        data.source + ": its columns give other features than the policy was trained with (policy: " +
                            std::to_string(policy.feature_names.size()) + ", data: " +
                            std::to_string(data.features.names.size()) + "); extra columns must have the same names");
-  const bool write = !o.out.empty();
+  if (!o.data.empty()) warn_of(policy, data);
   const trainer::TestReport report = trainer::run_test(policy.config, data, {policy}, write);
   throw_if<InputError>(report.agent.growths.empty(), data.source + ": no usable bar; the features need " +
                                                          std::to_string(data.features.warm_up) + " bars to warm up");
+  const nlohmann::json test = trainer::summarise(report, data, policy.config);
   if (write) {
     std::error_code error;
-    std::filesystem::create_directories(o.out, error);
+    fs::create_directories(o.out, error);
     throw_if<RunError>(static_cast<bool>(error), o.out + ": cannot make the folder: " + error.message());
     nlohmann::json summary;
     summary["checkpoint"] = o.checkpoint;
     summary["data"] = data.source;
     summary["parameters"] = agent::parameter_hash(policy.parameters);
-    summary["test"] = trainer::summarise(report, data, policy.config);
+    summary["test"] = test;
     io::write_file_atomically(o.out + "/summary.json", summary.dump(2) + "\n");
     io::write_file_atomically(o.out + "/decisions.csv", decisions_csv(report, data));
     write_decisions(o.out + "/decisions.h5", report, data, policy.shape.state);
   }
-  std::printf("%zu bars, growth after costs:\n%s", report.agent.growths.size(),
-              trainer::comparison_table(report).c_str());
+  std::fputs(trainer::test_table(test).c_str(), stdout);
   if (write) std::printf("\nResults are in %s/\n", o.out.c_str());
   return ExitCode::done;
 }
@@ -111,9 +149,12 @@ void add_evaluate(CLI::App& app, Command& command) {
   CLI::App* sub = app.add_subcommand("evaluate", "Backtest a trained policy, on its run's test range or on new data");
   sub->add_option("CHECKPOINT", options->checkpoint, "a file of a run's checkpoints/ folder")
       ->required()
-      ->check(CLI::ExistingFile);
-  sub->add_option("--data", options->data, "CSV or Parquet file of bars; default: the run's own test range");
+      ->check(existing_file(checkpoint_hint));
+  sub->add_option("--data", options->data, "CSV or Parquet file of bars; default: the run's own test range")
+      ->check(existing_file(bars_hint));
   sub->add_option("--out", options->out, "folder for summary.json, decisions.csv and decisions.h5");
+  sub->add_flag("--force", options->force, "overwrite an earlier evaluation in --out");
+  sub->add_option("--device", options->device, "back end (run.device); default: that of the training");
   sub->callback([options, &command] { command = [options] { return run(*options); }; });
 }
 

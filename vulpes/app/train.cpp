@@ -1,17 +1,21 @@
 // vulpes train
-#include <chrono>
+#include <cstdio>
 #include <ctime>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "vulpes/app/commands.hpp"
 #include "vulpes/io/config_io.hpp"
 #include "vulpes/io/log.hpp"
 #include "vulpes/io/records.hpp"
+#include "vulpes/trainer/test.hpp"
 #include "vulpes/trainer/trainer.hpp"
 
 namespace vulpes::app {
 namespace {
+
+namespace fs = std::filesystem;
 
 struct TrainOptions {
   ConfigOptions config;
@@ -31,13 +35,31 @@ ExitCode exit_code(trainer::Outcome outcome) {
   return outcome == trainer::Outcome::done ? ExitCode::done : ExitCode::interrupted;
 }
 
+/// What is allowed but hardly meant.
+void warn_of(const io::Config& config) {
+  if (config.train.steps <= config.agent.warmup_steps) {
+    io::log()->warn(
+        "train.steps = {} ends within agent.warmup_steps = {}: the distributional (C51) loss is never used; lower "
+        "agent.warmup_steps or train longer",
+        config.train.steps, config.agent.warmup_steps);
+  }
+}
+
+/// The result of a run that has ended.
+void print_result(const io::RunFolder& folder) {
+  const nlohmann::json summary = nlohmann::json::parse(io::read_file(folder.summary()));
+  io::log()->info("{}: this run is already finished; nothing is left to train or test", folder.path());
+  std::printf("\n%s\nResults are in %s/\n", trainer::test_table(summary.at("test")).c_str(), folder.path().c_str());
+}
+
 /// A new run. A start that fails leaves the folder as it was, so that the mended command can be given again.
 ExitCode start(const io::Config& config, const std::string& path, const std::string& log_level) {
-  namespace fs = std::filesystem;
+  check_device(config.run.device);
   const bool existed = fs::exists(path);
   std::optional<io::RunFolder> folder = io::RunFolder::create(path);
   try {
     io::start_logging(log_level, folder->log_file());
+    warn_of(config);
     io::write_file_atomically(folder->config(), io::to_toml(config));
     return exit_code(trainer::train(config, *folder, false));
   } catch (...) {
@@ -64,6 +86,11 @@ ExitCode run(const TrainOptions& o, const std::string& log_level) {
       throw InputError("train --resume: '" + differing.front() + "' differs from " + folder.config() +
                        "; a run goes on as it was started: leave CONFIG and --set away, or start a new run");
     }
+    if (fs::exists(folder.summary())) {
+      print_result(folder);
+      return ExitCode::done;
+    }
+    check_device(stored.run.device);
     io::start_logging(log_level, folder.log_file());
     return exit_code(trainer::train(stored, folder, true));
   }

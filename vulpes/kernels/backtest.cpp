@@ -5,6 +5,14 @@
 #include "vulpes/kernels/state_vector.hpp"
 
 namespace vulpes::kernels {
+namespace {
+
+KOKKOS_INLINE_FUNCTION float gap(const GoalRules& goal, const BacktestAccount& b) {
+  return goal.on ? goal_gap(goal, goal.growth, static_cast<float>(Kokkos::log(b.account.equity / b.goal_start))) : 0.0f;
+}
+
+}  // namespace
+
 template <class Space>
 BacktestBuffers<Space>::BacktestBuffers(const Space& space, const NetworkShape& shape, int count, int steps)
     : accounts(count),
@@ -20,11 +28,12 @@ template <class Space>
 void begin_backtest(const Space& space, const BacktestArguments<Space>& arguments,
                     const BacktestBuffers<Space>& buffers) {
   const StateVector state = StateVector::of(arguments.table, arguments.shape, arguments.window);
+  const GoalRules goal = arguments.goal;
   const BacktestAccount* accounts = buffers.state.data();
   float* states = buffers.activations.input.data();
   Kokkos::parallel_for(
       "vulpes::backtest::begin", range(space, buffers.accounts), KOKKOS_LAMBDA(std::int64_t i) {
-        state.write(accounts[i].account, accounts[i].bar, 0.0f, states + i * state.width);
+        state.write(accounts[i].account, accounts[i].bar, gap(goal, accounts[i]), states + i * state.width);
       });
 }
 
@@ -38,6 +47,8 @@ void backtest_step(const Space& space, const BacktestArguments<Space>& arguments
                                           arguments.bias,  columns(buffers.base), columns(buffers.q)};
   const StateVector state = StateVector::of(arguments.table, arguments.shape, arguments.window);
   const market::AccountRules rules = arguments.rules;
+  const GoalRules goal = arguments.goal;
+  const std::uint32_t window = arguments.window;
   BacktestAccount* accounts = buffers.state.data();
   BacktestRecord* records = buffers.records.data();
   float* states = a.input.data();
@@ -73,7 +84,8 @@ void backtest_step(const Space& space, const BacktestArguments<Space>& arguments
             ++b.steps;
             ++b.bar;
             if (outcome.ruined) b.end = b.bar;
-            state.write(b.account, b.bar, 0.0f, states + static_cast<std::int64_t>(i) * state.width);
+            if (goal.on && b.steps % window == 0) b.goal_start = b.account.equity;
+            state.write(b.account, b.bar, gap(goal, b), states + static_cast<std::int64_t>(i) * state.width);
           }
         });
       });

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "vulpes/kernels/action_values.hpp"
+#include "vulpes/kernels/formulas/goal.hpp"
 #include "vulpes/kernels/market_table.hpp"
 
 namespace vulpes::kernels {
@@ -11,7 +12,8 @@ struct BacktestAccount {
   market::Account account;
   std::uint32_t bar;    ///< of the next decision
   std::uint32_t end;    ///< decisions at bars < end - 1; the last one marks at end - 1
-  double goal_start;    ///< equity when the present goal window began
+  double goal_start;    ///< equity that the goal's growth is counted from; set at the start and again every `window`
+                        ///< decisions
   std::uint32_t steps;  ///< decisions made: the row of its next record
   std::uint32_t reserved;
 };
@@ -31,7 +33,8 @@ struct BacktestArguments {
   NetworkShape shape;
   Support<float> support;
   market::AccountRules rules;
-  std::uint32_t window = 0;
+  GoalRules goal;               ///< the goal is goal.growth, begun again every `window` decisions; the account is not
+  std::uint32_t window = 0;     ///< of a training episode
   const float* bias = nullptr;  ///< output bias of the acting network
   MarketTable<Space> table;
 };

@@ -14,6 +14,7 @@ namespace {
 struct EpisodeRules {
   RandomKey key;
   market::AccountRules rules;
+  GoalRules goal;
   const market::Bar* bars;
   const std::uint32_t* segment_end;
   const StartInterval* starts;
@@ -24,6 +25,7 @@ struct EpisodeRules {
   static EpisodeRules of(const CollectArguments<Space>& a) {
     return {a.key,
             a.rules,
+            a.goal,
             a.table.bars.data(),
             a.table.segment_end.data(),
             a.starts.data(),
@@ -31,6 +33,11 @@ struct EpisodeRules {
             a.start_count,
             a.window,
             a.range_end};
+  }
+
+  /// What the account's network sees of its goal.
+  KOKKOS_INLINE_FUNCTION float gap(const Environment& e) const {
+    return goal.on ? goal_gap(goal, e.goal, static_cast<float>(market::log_growth(e.account))) : 0.0f;
   }
 
   /// A new episode at a random allowed bar; `first` ones get a random length.
@@ -51,7 +58,8 @@ struct EpisodeRules {
     const std::uint32_t stop = (segment_end[e.bar] < range_end ? segment_end[e.bar] : range_end) - 1;
     e.end = e.bar + length < stop ? e.bar + length : stop;
     e.offset = 0;
-    e.goal = 0.0f;
+    e.goal = goal.on ? episode_goal(goal, uniform_float(random_words(key, Purpose::episode_goal, e.episodes, env)[0]))
+                     : 0.0f;
     e.account = market::open_account(rules);
     ++e.episodes;
   }
@@ -95,12 +103,13 @@ void begin_episodes(const Space& space, const CollectArguments<Space>& arguments
 template <class Space>
 void write_states(const Space& space, const CollectArguments<Space>& arguments, const CollectBuffers<Space>& buffers) {
   const StateVector state = StateVector::of(arguments.table, arguments.shape, arguments.window);
+  const EpisodeRules rules = EpisodeRules::of(arguments);
   const Environment* environments = buffers.environments.data();
   float* states = buffers.activations.input.data();
   Kokkos::parallel_for(
       "vulpes::collect::write_states", range(space, static_cast<std::int64_t>(buffers.environments.extent(0))),
       KOKKOS_LAMBDA(std::int64_t i) {
-        state.write(environments[i].account, environments[i].bar, 0.0f, states + i * state.width);
+        state.write(environments[i].account, environments[i].bar, rules.gap(environments[i]), states + i * state.width);
       });
 }
 
@@ -163,7 +172,7 @@ void act(const Space& space, const CollectArguments<Space>& arguments, const Col
             view.rows[view.row(slot_count, env)] = row;
             if (i == 0) view.cursor[1] = slot_count + 1;
             if (outcome.ruined || truncated) rules.begin_episode(e, env, false);
-            state.write(e.account, e.bar, 0.0f, states + static_cast<std::int64_t>(i) * state.width);
+            state.write(e.account, e.bar, rules.gap(e), states + static_cast<std::int64_t>(i) * state.width);
           }
         });
       });

@@ -4,6 +4,7 @@
 #include "vulpes/core/random.hpp"
 #include "vulpes/core/schedule.hpp"
 #include "vulpes/kernels/action_values.hpp"
+#include "vulpes/kernels/formulas/goal.hpp"
 #include "vulpes/kernels/market_table.hpp"
 #include "vulpes/kernels/replay_rows.hpp"
 
@@ -16,7 +17,7 @@ struct Environment {
   std::uint32_t end;       ///< decisions are made at bars before this one
   std::uint32_t offset;    ///< decisions made in this episode
   std::uint32_t episodes;  ///< begun so far
-  float goal;
+  float goal;              ///< log growth wished for over this episode; 0 with goals off
   std::uint32_t reserved;
 };
 
@@ -28,6 +29,7 @@ struct CollectArguments {
   Support<float> support;
   RandomKey key;
   market::AccountRules rules;
+  GoalRules goal;
   std::uint32_t window = 0;  ///< decisions of an episode
   Exploration exploration = Exploration::epsilon;
   Schedule epsilon;

@@ -66,7 +66,7 @@ BackwardBuffers<Space, Real>::BackwardBuffers(const Space& space, const NetworkS
                                               const std::string& label)
     : hidden(allocate_zeroed<Matrix<Real, Space>>(space, label + "::hidden", rows, s.hidden_width())),
       trunk2(allocate_zeroed<Matrix<Real, Space>>(space, label + "::trunk2", rows, s.hidden2)),
-      block(allocate_zeroed<Matrix<Real, Space>>(space, label + "::block", rows, s.hidden2)),
+      block(allocate_zeroed<Matrix<Real, Space>>(space, label + "::block", s.blocks * rows, s.hidden2)),
       trunk1(allocate_zeroed<Matrix<Real, Space>>(space, label + "::trunk1", rows, s.hidden1)) {}
 
 #define INSTANTIATE(S)                       \

@@ -9,9 +9,11 @@
 #pragma once
 
 #include <array>
+#include <initializer_list>
 
 #include "vulpes/core/gemm.hpp"
 #include "vulpes/core/parameter_layout.hpp"
+#include "vulpes/kernels/formulas/stochastic_depth.hpp"
 
 namespace vulpes::kernels {
 
@@ -113,28 +115,59 @@ struct Activations {
   Block<Real> trunk_output() const;
 };
 
-/// Forward pass of `parameters` (a buffer of network.layout) over rows [0, rows) of `a.input`, with whole residual
-/// blocks (m_l / q_l = 1). Launches: 3 + 2 L products and additions, 1 grouped product for the heads' outputs.
+/// One network over rows [0, groups * rows) of its buffers' input.
+template <class Space, class Real>
+struct ForwardPass {
+  const Real* parameters = nullptr;  ///< a buffer of network.layout
+  Activations<Space, Real> a;
+  int rows = 0;    ///< a multiple of row_multiple
+  int groups = 1;  ///< 1 or 2: blocks of `rows` rows, as s and s' of a batch; a host thread gets the same rows of each
+  StochasticDepth depth;
+};
+
+/// The passes of a step, independent of each other. On a host one launch: each thread takes its rows of every pass
+/// through all layers, as no row depends on another. On a device every layer is a launch, pass after pass.
+template <class Space, class Real>
+void forward(const Space& space, const Network& network, std::initializer_list<ForwardPass<Space, Real>> passes);
+
+/// One pass over rows [0, rows) of `a.input`, with whole residual blocks (m_l / q_l = 1).
 template <class Space, class Real>
 void forward(const Space& space, const Network& network, const Real* parameters, const Activations<Space, Real>& a,
-             int rows);
+             int rows) {
+  forward<Space, Real>(space, network, {{parameters, a, rows, 1, {}}});
+}
 
 /// Buffers of a backward pass over B rows.
 template <class Space, class Real>
 struct BackwardBuffers {
   Matrix<Real, Space> hidden;  ///< [B, heads * Hh]
   Matrix<Real, Space> trunk2;  ///< [B, H2] gradient of a block's output
-  Matrix<Real, Space> block;   ///< [B, H2] gradient inside a block
+  Matrix<Real, Space> block;   ///< [L * B, H2] gradient inside each block
   Matrix<Real, Space> trunk1;  ///< [B, H1]
 
   BackwardBuffers() = default;
   BackwardBuffers(const Space& space, const NetworkShape& shape, int rows, const std::string& label);
 };
 
+template <class Real>
+struct BackwardOptions {
+  /// As in the forward pass.
+  StochasticDepth depth;
+  /// Factor on the trunk's gradient where it leaves the heads' first layers; 1 / (D + 1) in Tavakoli, Pardo & Kormushev
+  /// 2018, section "gradient rescaling".
+  Real trunk_scale = 1;
+  /// `buffers.hidden` holds the gradient of another loss with respect to the heads' hidden activations, after their
+  /// ReLU: it is added to the one from the logits.
+  bool hidden_gradient_added = false;
+};
+
 /// Gradient of the loss with respect to all parameters, written (not added) to `gradient`, from
-/// `logit_gradient` [logits, B] (a block: columns may be padded), for the first B rows of a forward pass `a`.
+/// `logit_gradient` [logits, B] (a block: columns may be padded), for the first B rows of a forward pass `a`. Two
+/// launches on a host: gradients of all layers' inputs, where each thread takes its rows through all layers, and those
+/// of all weights.
 template <class Space, class Real>
 void backward(const Space& space, const Network& network, const Real* parameters, const Activations<Space, Real>& a,
-              Block<const Real> logit_gradient, const BackwardBuffers<Space, Real>& buffers, Real* gradient);
+              Block<const Real> logit_gradient, const BackwardBuffers<Space, Real>& buffers, Real* gradient,
+              const BackwardOptions<Real>& options = {});
 
 }  // namespace vulpes::kernels

@@ -4,6 +4,8 @@
 #include "vulpes/core/random.hpp"
 #include "vulpes/core/schedule.hpp"
 #include "vulpes/kernels/columns.hpp"
+#include "vulpes/kernels/formulas/goal.hpp"
+#include "vulpes/kernels/formulas/hindsight.hpp"
 #include "vulpes/kernels/formulas/n_step_return.hpp"
 #include "vulpes/kernels/market_table.hpp"
 #include "vulpes/kernels/network.hpp"
@@ -38,17 +40,26 @@ struct Batch {
   VectorRef<float, Space> rewards;         ///< n-step R
   VectorRef<float, Space> discounts;       ///< gamma^k, 0 after a terminal
   VectorRef<float, Space> weights;         ///< importance weights
+  // [B] each; those without memory are not written.
+  VectorRef<float, Space> next_returns = {};       ///< close[t + 1] / close[t] - 1 of the row's bar t
+  VectorRef<float, Space> exposures = {};          ///< before the decision
+  VectorRef<float, Space> goals = {};              ///< in effect: the episode's own or the donor's growth
+  VectorRef<std::uint8_t, Space> relabelled = {};  ///< 1: the goal is the donor's
+  VectorRef<std::uint32_t, Space> donors = {};     ///< ring index of the donor; no_row where there is none
 };
 
 struct GatherRules {
   RewardRules reward;
+  GoalRules goal;
+  HindsightRules hindsight;
   float gamma = 0.95f;
   int n_step = 1;
   std::uint32_t window = 0;  ///< scale of bars held
   Schedule beta;
 };
 
-/// Fills the batch from the drawn rows. One launch; also resets the other parity's smallest leaf.
+/// Fills the batch from the drawn rows, `hindsight.share` of them with another goal. One launch; also resets the other
+/// parity's smallest leaf.
 template <class Space>
 void gather(const Space& space, const ReplayRing<Space>& ring, const MarketTable<Space>& table,
             const GatherRules& rules, const std::uint64_t* iteration, const Draws<Space>& draws,
@@ -56,6 +67,7 @@ void gather(const Space& space, const ReplayRing<Space>& ring, const MarketTable
 
 struct PriorityRules {
   double alpha = 0.5, epsilon = 1e-3;
+  bool relabelled_too = false;  ///< rows with a hindsight goal write their priority back
 };
 
 /// Counts of unusual priorities since the start; in device memory.
@@ -64,10 +76,12 @@ struct PriorityCounts {
 };
 
 /// New priorities of the drawn rows from their deltas [B]: a NaN or negative delta is rejected and counted, a row that
-/// was overwritten since the draw is dropped and counted. Two launches. A no-op when `*skip` is not 0.
+/// was overwritten since the draw is dropped and counted. `relabelled` [B], if given: rows that are ignored unless
+/// rules.relabelled_too. Two launches. A no-op when `*skip` is not 0.
 template <class Space>
 void update_priorities(const Space& space, const ReplayRing<Space>& ring, const PriorityRules& rules,
                        const float* deltas, const std::uint32_t* skip, const Draws<Space>& draws,
-                       const Kokkos::View<PriorityCounts, MemoryOf<Space>>& counts);
+                       const Kokkos::View<PriorityCounts, MemoryOf<Space>>& counts,
+                       const std::uint8_t* relabelled = nullptr);
 
 }  // namespace vulpes::kernels

@@ -7,7 +7,8 @@
 
 namespace vulpes::kernels {
 
-/// Writes s = features at the bar, the account's own inputs, zero padding; `width` floats.
+/// Writes s = features at the bar, the account's own inputs, zero padding; `width` floats. `goal_gap` as from
+/// formulas/goal.hpp.
 struct StateVector {
   const market::Bar* bars;
   const float* features;

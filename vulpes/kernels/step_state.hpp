@@ -25,7 +25,7 @@ struct StepCounters {
   std::uint32_t rollbacks = 0;
   std::uint32_t stopped = 0;  ///< sticky: every later step changes nothing
   Fault fault = Fault::none;  ///< of the last refused step
-  std::uint32_t reserved = 0;
+  std::uint32_t idle = 0;     ///< training had stopped before this step: it has no record
 };
 
 /// One element in device memory; part of every checkpoint. A step reads `now`; its update writes `next` alone, so that

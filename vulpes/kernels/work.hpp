@@ -37,6 +37,11 @@ struct WorkSizes {
   bool per_branch = false;       ///< a target for each branch
   bool spectral_trunk = false;   ///< trunk, block and hidden matrices are bounded
   bool spectral_output = false;  ///< output matrices are bounded
+  bool goals = false;            ///< states hold the gap to a goal, returns its bonus
+  double hindsight_share = 0;    ///< of rows, relabelled
+  bool cql = false;              ///< losses that are on
+  bool auxiliary = false;
+  bool diversity = false;
 };
 
 /// One launch: its label, and the rows (batch, both states of a batch, accounts) that it works on.
@@ -52,6 +57,9 @@ inline constexpr double exponential_flops = 22, logarithm_flops = 26;
 inline constexpr double account_flops = 160;
 /// The account's own inputs of one state: two log1p, a division, three factors.
 inline constexpr double inputs_flops = 2 * logarithm_flops + 4;
+
+/// The gap of one account's goal: its log growth, difference, clip.
+inline double gap_flops(const WorkSizes& z) { return z.goals ? logarithm_flops + 3 : 0; }
 
 /// C [m, n] = A [m, k] B [k, n], float: 2 m n k flops; each matrix once.
 inline Work product(double m, double n, double k) { return {2 * m * n * k, 4 * (m * k + k * n + m * n)}; }
@@ -111,26 +119,72 @@ inline double action_value_flops(const NetworkShape& s) {
   const double a = total_actions, d = branches, z = s.atoms;
   return z * (2 * a + 3 * d) + z * a * (7 + exponential_flops);
 }
+/// Flops for one row of losses on Q of all actions at s: base and distributions of the branches that need them, CQL,
+/// the label's cross entropy, their gradient on each action's atoms.
+inline double action_loss_flops(const WorkSizes& sizes) {
+  if (!sizes.cql && !sizes.auxiliary) return 0;
+  const double z = sizes.shape.atoms, all = total_actions, first = branch_actions[0];
+  const double a = sizes.cql ? all : first, d = sizes.cql ? branches : 1;
+  double flops = z * (2 * a + 3 * d) + z * a * (7 + exponential_flops) + 6 * a;  // as action_value_flops
+  flops += z * a * 7;                                                            // beyond the chosen action's spread
+  if (sizes.cql) flops += all * (11 + exponential_flops) + branches * logarithm_flops;
+  if (sizes.auxiliary) flops += first * (28 + 2 * exponential_flops) + logarithm_flops;
+  return flops;
+}
 /// Flops of the loss for one row: Q(s'), distribution and projection of the target, C51 and MSE with their gradients,
-/// the gradient's way to all logits.
+/// the gradient's way to all logits; losses on Q(s, a).
 inline double loss_flops(const WorkSizes& sizes) {
   const double a = total_actions, d = branches, z = sizes.shape.atoms, targets = sizes.per_branch ? d : 1;
   const double chosen = z * (3 * a + 3 * d);
   const double next = chosen + z * d * (2 * exponential_flops + 6);
   const double project = z * (sizes.per_branch ? 0 : d) + 10 * z * targets;
   const double branch = chosen + z * d * (3 * exponential_flops + logarithm_flops + 24);
-  const double spread = z * (2 * d + 3 * a);
-  return action_value_flops(sizes.shape) + next + project + branch + spread;
+  const double spread = z * (3 * d + 3 * a + 3);
+  return action_value_flops(sizes.shape) + next + project + branch + spread + action_loss_flops(sizes);
 }
 /// Flops and bytes of one account's bar without the network: actions, the bar, the next state.
 inline Work account_bar(const WorkSizes& z, double account_bytes, double record_bytes) {
   const NetworkShape& s = z.shape;
-  return {action_value_flops(s) + account_flops + inputs_flops, 4.0 * s.logits() + 2 * sizeof(market::Bar) +
-                                                                    2 * account_bytes + record_bytes +
-                                                                    4.0 * (z.feature_columns + s.state)};
+  return {action_value_flops(s) + account_flops + inputs_flops + gap_flops(z),
+          4.0 * s.logits() + 2 * sizeof(market::Bar) + 2 * account_bytes + record_bytes +
+              4.0 * (z.feature_columns + s.state)};
 }
 
 }  // namespace work
+
+/// Layers of a forward pass over `rows` rows, in order: launches of their own on a device, inside one on a host.
+inline std::vector<Launch> forward_layers(const NetworkShape& s, int rows) {
+  std::vector<Launch> all = {{"vulpes::forward::trunk1", rows}, {"vulpes::forward::trunk2", rows}};
+  for (int l = 0; l < s.blocks; ++l) {
+    all.push_back({"vulpes::forward::block", rows});
+    all.push_back({"vulpes::forward::residual", rows});
+  }
+  all.push_back({"vulpes::forward::hidden", rows});
+  all.push_back({"vulpes::forward::outputs", rows});
+  return all;
+}
+/// Layers of the backward pass' way to all inputs, likewise.
+inline std::vector<Launch> input_gradient_layers(const NetworkShape& s, int rows) {
+  std::vector<Launch> all = {{"vulpes::backward::output_inputs", rows}, {"vulpes::backward::hidden_inputs", rows}};
+  for (int l = 0; l < s.blocks; ++l) {
+    all.push_back({"vulpes::backward::residual", rows});
+    all.push_back({"vulpes::backward::block_inputs", rows});
+  }
+  all.push_back({"vulpes::backward::trunk2_inputs", rows});
+  return all;
+}
+/// Layers whose weight gradients one launch (or as few as batches of products can hold) computes.
+inline std::vector<Launch> weight_gradient_layers(const NetworkShape& s, int rows) {
+  std::vector<Launch> all = {{"vulpes::backward::output_weights", rows}, {"vulpes::backward::hidden_weights", rows}};
+  for (int l = 0; l < s.blocks; ++l) all.push_back({"vulpes::backward::block_weights", rows});
+  all.push_back({"vulpes::backward::trunk2_weights", rows});
+  all.push_back({"vulpes::backward::trunk1_weights", rows});
+  return all;
+}
+inline int weight_gradient_launches(const NetworkShape& s) {
+  constexpr int most = ProductBatch<float>::max_products;
+  return (heads + 3 + s.blocks + most - 1) / most;
+}
 
 /// Work of one launch called `label` over `rows` rows; nothing for a label that has no entry.
 inline std::optional<Work> work_of(std::string_view label, const WorkSizes& z, int rows) {
@@ -150,7 +204,11 @@ inline std::optional<Work> work_of(std::string_view label, const WorkSizes& z, i
   if (is("vulpes::forward::outputs")) return each_head(s, [&](double out) { return product(out, r, hh); });
 
   if (is("vulpes::loss")) {  // logits of three networks in, the gradient and the rows' figures out
-    return Work{r * loss_flops(z), r * (4 * 4 * logits + branches + 4 * (3 + row_figures))};
+    return Work{r * loss_flops(z), r * (4 * 4 * logits + branches + 4 * (3 + row_figures) + 8 * z.auxiliary)};
+  }
+  if (is("vulpes::diversity")) {  // of the branches' activations; the gradient of all heads'
+    constexpr double pairs = branches * (branches - 1) / 2;
+    return Work{r * (2 * hh * (pairs + branches + branches * branches) + 40), 4 * r * (hh * branches + hidden + 1)};
   }
 
   if (is("vulpes::backward::output_weights"))
@@ -170,6 +228,24 @@ inline std::optional<Work> work_of(std::string_view label, const WorkSizes& z, i
   if (is("vulpes::backward::trunk2_inputs")) return input_gradient(r, h2, h1, true, false);
   if (is("vulpes::backward::trunk1_weights")) return weight_gradient(r, h1, s.state);
 
+  // Launches that take rows through several layers, or all layers' weights: what the layers declare.
+  const auto sum = [&](const std::vector<Launch>& layers) {
+    Work all;
+    for (const Launch& l : layers) all += work_of(l.label, z, l.rows).value();
+    return all;
+  };
+  if (is("vulpes::forward")) return sum(forward_layers(s, rows));
+  if (is("vulpes::forward::passes")) {
+    Work both = sum(forward_layers(s, 2 * rows));  // online network: s and s'
+    return both += sum(forward_layers(s, rows));   // target network: s'
+  }
+  if (is("vulpes::backward::inputs")) return sum(input_gradient_layers(s, rows));
+  if (is("vulpes::backward::weights")) {
+    Work all = sum(weight_gradient_layers(s, rows));
+    const double launches = weight_gradient_launches(s);  // a mean over them
+    return Work{all.flops / launches, all.bytes / launches};
+  }
+
   if (is("vulpes::spectral::left")) {
     const SpectralSizes n = spectral_sizes(z);
     return Work{2 * n.elements + 2 * n.rows, 4 * (n.elements + n.rows + n.columns)};
@@ -187,9 +263,14 @@ inline std::optional<Work> work_of(std::string_view label, const WorkSizes& z, i
   const double search_bytes = tree_fan_out / 2 * (8.0 * (z.tree_levels - 1) + 4);
   if (is("vulpes::sample::draw")) return Work{0, r * (search_bytes + 4 + 4 + 8)};
   if (is("vulpes::sample::gather")) {
-    return Work{r * (5.0 * z.n_step + 2 * inputs_flops + logarithm_flops),
-                r * (8 + static_cast<double>(sizeof(ReplayRow)) * z.n_step + 2 * 4.0 * (z.feature_columns + s.state) +
-                     branches + 12)};
+    Work w{r * (5.0 * z.n_step + 2 * inputs_flops + logarithm_flops),
+           r * (8 + static_cast<double>(sizeof(ReplayRow)) * z.n_step + 2 * 4.0 * (z.feature_columns + s.state) +
+                branches + 12)};
+    if (z.goals) w += {r * (z.n_step + logarithm_flops + 8), 0};  // peak before the row, first reach, two gaps
+    // Which write, whether relabelled; the row at the horizon's end and the donor.
+    if (z.hindsight_share > 0) w += {0, r * (9 + z.hindsight_share * 2 * sizeof(ReplayRow))};
+    if (z.auxiliary) w += {r * 2, r * (2.0 * sizeof(market::Bar) + 8)};
+    return w;
   }
   if (is("vulpes::sample::priorities")) return Work{r * logarithm_flops, r * (4 + 4 + 8 + 4 + 4 + 2 * 4)};
   if (is("vulpes::segment_tree::update")) return Work{r, r * (4 + 4 + 2 * 4 + 2 * 4 + 2 * 8.0 * z.tree_levels)};
@@ -200,7 +281,7 @@ inline std::optional<Work> work_of(std::string_view label, const WorkSizes& z, i
 
   if (is("vulpes::collect::begin_episodes")) return Work{0, r * (sizeof(Environment) + sizeof(StartInterval))};
   if (is("vulpes::collect::write_states")) {
-    return Work{r * inputs_flops,
+    return Work{r * (inputs_flops + gap_flops(z)),
                 r * (sizeof(Environment) + sizeof(market::Bar) + 4.0 * (z.feature_columns + s.state))};
   }
   if (is("vulpes::collect::act")) {
@@ -208,26 +289,21 @@ inline std::optional<Work> work_of(std::string_view label, const WorkSizes& z, i
     return Work{r * bar.flops, r * bar.bytes};
   }
   if (is("vulpes::backtest::begin")) {
-    return Work{r * inputs_flops,
+    return Work{r * (inputs_flops + gap_flops(z)),
                 r * (sizeof(BacktestAccount) + sizeof(market::Bar) + 4.0 * (z.feature_columns + s.state))};
   }
   if (is("vulpes::backtest::step")) {
     const Work bar = account_bar(z, sizeof(BacktestAccount), sizeof(BacktestRecord));
     return Work{r * bar.flops, r * bar.bytes};
   }
-  return std::nullopt;
-}
 
-/// Launches of a forward pass over `rows` rows, in order.
-inline std::vector<Launch> forward_launches(const NetworkShape& s, int rows) {
-  std::vector<Launch> all = {{"vulpes::forward::trunk1", rows}, {"vulpes::forward::trunk2", rows}};
-  for (int l = 0; l < s.blocks; ++l) {
-    all.push_back({"vulpes::forward::block", rows});
-    all.push_back({"vulpes::forward::residual", rows});
+  // Of a measurement's (G + 1) M rows.
+  if (is("vulpes::causal::interventions")) return Work{r * s.state, 4 * (2 * r + 1) * s.state};
+  if (is("vulpes::causal::action_values")) {
+    return Work{r * action_value_flops(s), 4 * r * (logits + total_actions)};
   }
-  all.push_back({"vulpes::forward::hidden", rows});
-  all.push_back({"vulpes::forward::outputs", rows});
-  return all;
+  if (is("vulpes::causal::delta")) return Work{4.0 * r * total_actions, 4.0 * r * total_actions};
+  return std::nullopt;
 }
 
 /// Launches of a training step over a batch of B rows, in the order of trainer/step.cpp.
@@ -236,22 +312,11 @@ inline std::vector<Launch> training_step_launches(const WorkSizes& z, int batch)
   const auto add = [&](const std::vector<Launch>& more) { all.insert(all.end(), more.begin(), more.end()); };
   if (z.spectral_trunk || z.spectral_output)
     add({{"vulpes::spectral::left", batch}, {"vulpes::spectral::right", batch}});
-  add(forward_launches(z.shape, 2 * batch));  // online network: s and s'
-  add(forward_launches(z.shape, batch));      // target network: s'
-  add({{"vulpes::loss", batch},
-       {"vulpes::backward::output_weights", batch},
-       {"vulpes::backward::output_inputs", batch},
-       {"vulpes::backward::hidden_weights", batch},
-       {"vulpes::backward::hidden_inputs", batch}});
-  for (int l = 0; l < z.shape.blocks; ++l) {
-    add({{"vulpes::backward::residual", batch},
-         {"vulpes::backward::block_weights", batch},
-         {"vulpes::backward::block_inputs", batch}});
-  }
-  add({{"vulpes::backward::trunk2_weights", batch},
-       {"vulpes::backward::trunk2_inputs", batch},
-       {"vulpes::backward::trunk1_weights", batch},
-       {"vulpes::optimise::gradient_squares", batch},
+  add({{"vulpes::forward::passes", batch}, {"vulpes::loss", batch}});
+  if (z.diversity) add({{"vulpes::diversity", batch}});
+  add({{"vulpes::backward::inputs", batch}});
+  for (int i = 0; i < weight_gradient_launches(z.shape); ++i) add({{"vulpes::backward::weights", batch}});
+  add({{"vulpes::optimise::gradient_squares", batch},
        {"vulpes::optimise::update", batch},
        {"vulpes::sample::priorities", batch},
        {"vulpes::segment_tree::update", batch},
@@ -260,18 +325,27 @@ inline std::vector<Launch> training_step_launches(const WorkSizes& z, int batch)
 }
 
 /// Launches of one collected bar of all accounts.
-inline std::vector<Launch> collection_launches(const WorkSizes& z, int accounts) {
-  std::vector<Launch> all = forward_launches(z.shape, padded_rows(accounts));
+inline std::vector<Launch> collection_launches(const WorkSizes&, int accounts) {
+  std::vector<Launch> all = {{"vulpes::forward", padded_rows(accounts)}};
   all.push_back({"vulpes::collect::act", accounts});
   all.push_back({"vulpes::replay::close_windows", accounts});
   return all;
 }
 
 /// Launches of one backtested bar of all accounts.
-inline std::vector<Launch> backtest_launches(const WorkSizes& z, int accounts) {
-  std::vector<Launch> all = forward_launches(z.shape, padded_rows(accounts));
+inline std::vector<Launch> backtest_launches(const WorkSizes&, int accounts) {
+  std::vector<Launch> all = {{"vulpes::forward", padded_rows(accounts)}};
   all.push_back({"vulpes::backtest::step", accounts});
   return all;
+}
+
+/// Launches of a causal measurement of `groups` groups on `measured` rows.
+inline std::vector<Launch> causal_launches(int groups, int measured) {
+  const int rows = (groups + 1) * measured;
+  return {{"vulpes::causal::interventions", rows},
+          {"vulpes::forward", padded_rows(rows)},
+          {"vulpes::causal::action_values", rows},
+          {"vulpes::causal::delta", rows}};
 }
 
 /// Sum over launches. Throws std::bad_optional_access for a label without an entry.

@@ -14,11 +14,12 @@ kernels::CollectArguments<Space> make_collect_arguments(const Space& space, cons
   a.shape = learner.network.shape;
   a.key = key;
   a.rules = market::make_account_rules(config.account);
+  a.goal = kernels::make_goal_rules(config);
   a.window = static_cast<std::uint32_t>(config.collect.window);
   a.exploration = config.collect.explore == "softmax" ? kernels::Exploration::softmax : kernels::Exploration::epsilon;
   a.temperature = static_cast<float>(config.collect.temperature);
   a.bias = learner.output_bias(learner.buffers.parameters);
-  a.iteration = &learner.state.data()->iteration;
+  a.iteration = &learner.state.data()->now.iteration;
   a.table = table;
   a.starts = upload(space, "vulpes::collect::starts", starts);
   a.start_count = starts.back().before + starts.back().count;

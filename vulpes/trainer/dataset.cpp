@@ -42,6 +42,14 @@ Dataset synthetic_paths(const io::Config& config) {
 
 }  // namespace
 
+std::size_t synthetic_bars(const io::Config& config) {
+  const io::SyntheticConfig& s = config.synthetic;
+  const bool paths = config.folds.kind == "single";
+  return static_cast<std::size_t>(paths ? (2 + s.test_paths) * s.run_in + s.train_bars + s.validation_bars +
+                                              s.test_paths * s.test_bars
+                                        : s.run_in + s.train_bars + s.validation_bars + s.test_bars);
+}
+
 Dataset load_bars(const io::Config& config, const std::string& path) {
   Dataset data;
   data.source = path;

@@ -17,7 +17,7 @@ struct Dataset {
   market::Bars bars;
   market::FeatureSet features;
   std::vector<market::Bar> account_bars;
-  std::vector<double> component;  ///< synthetic market only: the hidden component, for the full-information optimum
+  std::vector<double> component;  ///< mean-reverting synthetic market only: what it hides, for the reference policies
   double bars_a_year = 0;
   bool synthetic = false;
   std::string source;
@@ -35,6 +35,9 @@ struct Dataset {
 /// Reads data.file, or generates the synthetic market when it is empty. Throws InputError for bad data, or for too
 /// little.
 Dataset load_dataset(const io::Config& config);
+
+/// Bars that load_dataset generates without a file.
+std::size_t synthetic_bars(const io::Config& config);
 
 /// The bars of a file as a Dataset without folds: for evaluation and for `vulpes data`.
 Dataset load_bars(const io::Config& config, const std::string& path);

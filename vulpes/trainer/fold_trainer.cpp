@@ -10,6 +10,7 @@
 #include "vulpes/io/config_io.hpp"
 #include "vulpes/io/log.hpp"
 #include "vulpes/kernels/formulas/priority.hpp"
+#include "vulpes/trainer/epoch_record.hpp"
 
 namespace vulpes::trainer {
 namespace {
@@ -18,17 +19,25 @@ double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// Copies a device array into a file as raw bytes of its elements.
+/// Copies a device array into a file: floats as they are, else the raw bytes of each element.
 template <class View>
-void write_bytes(io::H5Writer& file, const std::string& name, const View& view) {
+void write_array(io::H5Writer& file, const std::string& name, const View& view) {
   const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), view);
-  const std::size_t size = sizeof(typename View::value_type);
-  file.write(name, reinterpret_cast<const std::uint8_t*>(host.data()), {host.span(), size});
+  if constexpr (std::is_same_v<typename View::value_type, float>) {
+    file.write(name, host.data(), {host.span()});
+  } else {
+    file.write(name, reinterpret_cast<const std::uint8_t*>(host.data()),
+               {host.span(), sizeof(typename View::value_type)});
+  }
 }
 template <class View>
-void read_bytes(const io::H5Reader& file, const std::string& name, const View& view) {
+void read_array(const io::H5Reader& file, const std::string& name, const View& view) {
   const auto host = Kokkos::create_mirror_view(Kokkos::HostSpace(), view);
-  file.read_into(name, reinterpret_cast<std::uint8_t*>(host.data()), host.span() * sizeof(typename View::value_type));
+  if constexpr (std::is_same_v<typename View::value_type, float>) {
+    file.read_into(name, host.data(), host.span());
+  } else {
+    file.read_into(name, reinterpret_cast<std::uint8_t*>(host.data()), host.span() * sizeof(typename View::value_type));
+  }
   Kokkos::deep_copy(view, host);
 }
 
@@ -68,12 +77,17 @@ MemoryEstimate estimate_memory(const io::Config& c, std::size_t bars, int featur
   const std::size_t slots = (static_cast<std::size_t>(c.replay.rows) + envs - 1) / envs;
   MemoryEstimate m;
   m.replay = slots * envs * (sizeof(kernels::ReplayRow) + 8) + slots * envs / 31 * 8;
-  m.network = 5 * 4 * network.layout.size();
+  const bool snapshots = c.guard.patience > 0;
+  m.network = (snapshots ? 9 : 5) * 4 * network.layout.size();
   const std::size_t column = 4 * (batch + kernels::column_padding);
   m.step = activation_bytes(s, 2 * batch) + activation_bytes(s, batch) - 4 * batch * s.state +
            4 * batch * (s.hidden_width() + 2 * s.hidden2 + s.hidden1) +
-           column * (s.logits() + 4 * kernels::branches * s.atoms + kernels::total_actions + 40) +
+           column * (s.logits() + 4 * kernels::branches * s.atoms + 4 * kernels::total_actions + 80) +
            activation_bytes(s, kernels::padded_rows(static_cast<int>(envs))) + envs * sizeof(kernels::Environment);
+  if (c.causal.every > 0) {
+    // Blocks of rows as they are and under each intervention; the built-in features have eight groups.
+    m.step += activation_bytes(s, 9 * static_cast<std::size_t>(c.causal.rows));
+  }
   m.market = bars * (sizeof(market::Bar) + 4 * static_cast<std::size_t>(feature_columns) + 4);
   return m;
 }
@@ -82,7 +96,9 @@ std::size_t estimate_checkpoint(const io::Config& c, int feature_columns) {
   const kernels::Network network(agent::network_shape(c.network, feature_columns));
   const auto envs = static_cast<std::size_t>(c.collect.envs);
   const std::size_t rows = (static_cast<std::size_t>(c.replay.rows) + envs - 1) / envs * envs;
-  return 5 * 4 * network.layout.parameter_count() + rows * (sizeof(kernels::ReplayRow) + 4) +
+  // One policy, and online, target and moments, which a snapshot has too.
+  const std::size_t buffers = c.guard.patience > 0 ? 9 : 5;
+  return buffers * 4 * network.layout.parameter_count() + rows * (sizeof(kernels::ReplayRow) + 4) +
          envs * sizeof(kernels::Environment);
 }
 
@@ -92,13 +108,11 @@ FoldTrainer<Space>::FoldTrainer(const io::Config& config, const Dataset& data, c
       data_(data),
       fold_(fold),
       key_{static_cast<std::uint32_t>(config.run.seed), static_cast<std::uint32_t>(fold.number)} {
-  throw_if<InputError>(config.train.batch % kernels::row_multiple != 0,
-                       "train.batch = " + std::to_string(config.train.batch) + " is not a multiple of " +
-                           std::to_string(kernels::row_multiple));
   std::vector<std::string> warnings;
   normaliser_ =
       market::Normaliser::fit(data.features, fold.train.begin, fold.train.end, config.features.clip, &warnings);
   for (const std::string& w : warnings) io::log()->warn("fold {}: {}", fold.number, w);
+  seen_ = agent::SeenBars::of(data.bars, fold.train.begin, fold.validation.end);
   const int columns = data.features.columns;
   table_ = kernels::MarketTable<Space>(space_, data.account_bars, normaliser_.apply(data.features), columns,
                                        data.bars.segment);
@@ -107,9 +121,9 @@ FoldTrainer<Space>::FoldTrainer(const io::Config& config, const Dataset& data, c
                        data.source + ": fold " + std::to_string(fold.number) + ": no usable validation bar");
 
   const kernels::NetworkShape shape = agent::network_shape(config.network, columns);
-  learner_.emplace(space_, shape, agent::initial_parameters(kernels::Network(shape), key_),
-                   config.optimiser.spectral_trunk, config.optimiser.spectral_output);
-  buffers_ = StepBuffers<Space>(space_, shape, static_cast<int>(config.train.batch), record_rows(config));
+  learner_.emplace(space_, shape, agent::initial_parameters(kernels::Network(shape), key_), learner_options(config));
+  groups_ = kernels::feature_groups(data.features, shape.state);
+  buffers_ = StepBuffers<Space>(space_, shape, step_parts(config, groups_), record_rows(config));
   const int envs = static_cast<int>(config.collect.envs);
   replay_.ring =
       kernels::ReplayRing<Space>(space_, config.replay.rows, envs, static_cast<int>(config.agent.n_step) + 1);
@@ -119,12 +133,9 @@ FoldTrainer<Space>::FoldTrainer(const io::Config& config, const Dataset& data, c
 
   const auto starts = start_intervals(data, fold.train, static_cast<std::size_t>(config.agent.n_step));
   collect_arguments_ = make_collect_arguments(space_, config, key_, *learner_, table_, starts, fold.train);
-  reward_scale_ = config.reward.scale;
-  if (reward_scale_ == 0) {
-    const double sd = return_sd(data, fold.train);
-    throw_if<InputError>(!(sd > 0), data.source + ": the training range's close never changes: nothing to learn");
-    reward_scale_ = 0.45 / sd;
-  }
+  return_sd_ = return_sd(data, fold.train);
+  throw_if<InputError>(!(return_sd_ > 0), data.source + ": the training range's close never changes: nothing to learn");
+  reward_scale_ = config.reward.scale != 0 ? config.reward.scale : 0.45 / return_sd_;
 }
 
 template <class Space>
@@ -132,7 +143,7 @@ void FoldTrainer<Space>::prepare_rules(double vmin, double vmax, double reward_s
   vmin_ = vmin;
   vmax_ = vmax;
   reward_scale_ = reward_scale;
-  rules_ = make_step_rules(config_, key_, vmin, vmax, reward_scale);
+  rules_ = make_step_rules(config_, key_, vmin, vmax, reward_scale, return_sd_);
   collect_arguments_.support = rules_.support;
   collect_arguments_.epsilon =
       Schedule::linear(config_.collect.epsilon_start, config_.collect.epsilon_end,
@@ -187,7 +198,8 @@ template <class Space>
 double FoldTrainer<Space>::validate(std::vector<evaluator::WalkResult>* results) const {
   const bool averaged = config_.train.evaluate_with == "target";
   const evaluator::Actor<Space> actor{learner_->network, rules_.support,
-                                      averaged ? learner_->buffers.target : learner_->buffers.parameters};
+                                      averaged ? learner_->buffers.target : learner_->buffers.parameters,
+                                      collect_arguments_.goal};
   *results = evaluator::backtest(space_, actor, table_, collect_arguments_.rules, collect_arguments_.window,
                                  validation_walks_);
   return evaluator::mean_growth(*results);
@@ -203,11 +215,14 @@ std::optional<io::Record> FoldTrainer<Space>::run_epoch(const std::function<bool
     if (stop()) return std::nullopt;
     collect(config_.train.collect_steps);
     const std::int64_t updates = std::min(config_.train.updates, last - progress_.steps);
-    for (std::int64_t i = 0; i < updates; ++i) training_step(space_, rules_, *learner_, buffers_, replay_, table_);
+    for (std::int64_t i = 0; i < updates; ++i) {
+      training_step(space_, rules_, *learner_, buffers_, replay_, table_, rules_.periodic(progress_.steps + i));
+    }
     progress_.steps += updates;
   }
   const auto records = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), buffers_.records);
-  const auto state = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), learner_->state);
+  const kernels::StepCounters counters = this->counters();
+  if (counters.stopped) return std::nullopt;
   const auto counts = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), replay_.counts);
   const auto largest = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), replay_.ring.largest);
   const double trained = seconds_now() - began;
@@ -226,21 +241,7 @@ std::optional<io::Record> FoldTrainer<Space>::run_epoch(const std::function<bool
   progress_.finished = progress_.steps >= config_.train.steps ||
                        (config_.train.patience > 0 && progress_.epochs_without_gain >= config_.train.patience);
 
-  // Means over the epoch's steps; a skipped step's losses may be NaN and are left out.
-  double sums[kernels::step_outputs] = {};
-  std::int64_t used = 0;
-  double clipped_steps = 0;
-  for (std::int64_t s = first; s < progress_.steps; ++s) {
-    const auto record = [&](int k) { return records(static_cast<std::size_t>(s) % records.extent(0), k); };
-    sums[kernels::skip_out] += record(kernels::skip_out);
-    if (record(kernels::skip_out) != 0) continue;
-    ++used;
-    clipped_steps += record(kernels::clip_out) < 1 ? 1 : 0;
-    for (int k = 0; k < kernels::skip_out; ++k) sums[k] += record(k);
-  }
-  const auto mean = [&](int k) {
-    return used ? std::optional<double>(sums[k] / static_cast<double>(used)) : std::nullopt;
-  };
+  const EpochMeans means(records, first, progress_.steps);
   double turnover = 0, exposure = 0, bars = 0;
   for (const evaluator::WalkResult& r : results) {
     for (const kernels::BacktestRecord& b : r.records) {
@@ -250,33 +251,47 @@ std::optional<io::Record> FoldTrainer<Space>::run_epoch(const std::function<bool
     }
   }
   const std::int64_t step = progress_.steps;
-  const double clipped_mass = mean(kernels::clipped_out).value_or(0);
+  if (means.skipped() > 0) {
+    io::log()->warn("fold {}, step {}: {} steps of this epoch were refused, the last one, step {}, for {}",
+                    fold_.number, step, means.skipped(), counters.fault_iteration,
+                    counters.fault == kernels::Fault::spike ? "its gradient norm" : "a NaN or Inf");
+  }
+  const double clipped_mass = means.mean(kernels::clipped_out).value_or(0);
   if (clipped_mass > 0.05) {
     io::log()->warn(
         "fold {}, step {}: {:.1f} % of the target mass was clipped at the support's ends; widen agent.vmin and "
         "agent.vmax",
         fold_.number, step, 100 * clipped_mass);
   }
-  return io::Record{
+  const auto loss = [&](bool on, int k) { return on ? means.mean(k) : std::nullopt; };
+  io::Record record = {
       {"fold", fold_.number},
       {"epoch", static_cast<double>(progress_.epoch)},
       {"step", static_cast<double>(step)},
       {"bar_steps", static_cast<double>(progress_.bar_steps)},
-      {"loss", mean(kernels::loss_out)},
-      {"loss_c51", mean(kernels::c51_out)},
-      {"loss_mse", mean(kernels::mse_out)},
-      {"kl", rules_.blend(first) > 0 ? mean(kernels::kl_out) : std::nullopt},
-      {"delta", mean(kernels::delta_out)},
-      {"q_mean", mean(kernels::q_out)},
-      {"next_q_mean", mean(kernels::next_q_out)},
-      {"clipped_target_mass", mean(kernels::clipped_out)},
-      {"gradient_norm", mean(kernels::gradient_norm_out)},
-      {"clip_share", used ? std::optional<double>(clipped_steps / static_cast<double>(used)) : std::nullopt},
-      {"skipped_steps", sums[kernels::skip_out]},
-      {"learning_rate", rules_.optimiser.rate(step)},
+      {"loss", means.mean(kernels::loss_out)},
+      {"loss_c51", means.mean(kernels::c51_out)},
+      {"loss_mse", means.mean(kernels::mse_out)},
+      {"kl", loss(rules_.blend(first) > 0, kernels::kl_out)},
+      {"loss_cql", loss(config_.cql.weight > 0, kernels::cql_out)},
+      {"loss_auxiliary", loss(config_.auxiliary.weight > 0, kernels::auxiliary_out)},
+      {"loss_diversity", loss(config_.diversity.weight > 0, kernels::diversity_out)},
+      {"delta", means.mean(kernels::delta_out)},
+      {"q_mean", means.mean(kernels::q_out)},
+      {"q_sd", means.q_sd()},
+      {"next_q_mean", means.mean(kernels::next_q_out)},
+      {"clipped_target_mass", means.mean(kernels::clipped_out)},
+      {"gradient_norm", means.mean(kernels::gradient_norm_out)},
+      {"clip_share", means.clip_share()},
+      {"skipped_steps", static_cast<double>(means.skipped())},
+      {"rollbacks", static_cast<double>(counters.rollbacks)},
+      {"learning_rate", rules_.optimiser.rate(step) * counters.rate_multiplier},
       {"epsilon", collect_arguments_.epsilon(step)},
       {"beta", rules_.gather.beta(step)},
       {"blend", rules_.blend(step)},
+      {"auxiliary_weight", config_.auxiliary.weight > 0
+                               ? std::optional<double>(rules_.auxiliary.weight(step) * counters.auxiliary_multiplier)
+                               : std::nullopt},
       {"largest_priority", largest() / kernels::priority_one},
       {"priority_saturations", static_cast<double>(counts().saturated)},
       {"priority_rejections", static_cast<double>(counts().rejected)},
@@ -284,10 +299,32 @@ std::optional<io::Record> FoldTrainer<Space>::run_epoch(const std::function<bool
       {"validation_turnover", bars > 0 ? std::optional<double>(turnover / bars) : std::nullopt},
       {"validation_absolute_exposure", bars > 0 ? std::optional<double>(exposure / bars) : std::nullopt},
       {"best", is_best() ? 1.0 : 0.0},
-      {"updates_accepted", static_cast<double>(state().adam_t)},
+      {"updates_accepted", static_cast<double>(counters.adam_t)},
       {"steps_per_second", static_cast<double>(step - resumed) / trained},
       {"bar_steps_per_second", static_cast<double>(progress_.bar_steps - bars_before) / trained},
-      {"validation_seconds", validated}};
+      {"validation_seconds", validated},
+      {"memory_mb", resident_megabytes()}};
+  for (int g = 0; g < kernels::tensor_groups; ++g) {
+    record.emplace_back(std::string("gradient_norm_") + kernels::tensor_group_names[g],
+                        means.mean(kernels::group_norm_out + g));
+  }
+  add_weight_figures(space_, *learner_, record);
+  if (config_.causal.every > 0) {
+    const auto deltas = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), buffers_.causal.records);
+    // The last measurement of the epoch, if there was one.
+    const std::int64_t last_one = (step - 1) / config_.causal.every;
+    const bool measured = last_one * config_.causal.every >= first;
+    for (std::size_t g = 0; g < groups_.names.size(); ++g) {
+      record.emplace_back("q_delta_" + groups_.names[g],
+                          measured ? std::optional<double>(deltas(last_one % deltas.extent(0), g)) : std::nullopt);
+    }
+  }
+  return record;
+}
+
+template <class Space>
+kernels::StepCounters FoldTrainer<Space>::counters() const {
+  return Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), learner_->state)().now;
 }
 
 template <class Space>
@@ -305,6 +342,7 @@ agent::Policy FoldTrainer<Space>::policy() const {
   p.step = progress_.steps;
   p.fold = fold_.number;
   p.score = progress_.best_score;
+  p.seen = seen_;
   return p;
 }
 
@@ -313,22 +351,16 @@ void FoldTrainer<Space>::save(const std::string& path, std::int64_t metric_rows)
   io::H5Writer file(path);
   agent::write_policy(file, policy());
   const ParameterLayout& layout = learner_->network.layout;
-  const auto& b = learner_->buffers;
   file.write_string("training/numerics", host_numerics_description());
-  agent::write_tensors(file, "training/online", layout, b.parameters);
-  agent::write_tensors(file, "training/target", layout, b.target);
-  agent::write_tensors(file, "training/first_moment", layout, b.first_moment);
-  agent::write_tensors(file, "training/second_moment", layout, b.second_moment);
-  file.write("training/spectral/u", download(learner_->spectral.u));
-  file.write("training/spectral/v", download(learner_->spectral.v));
-  write_bytes(file, "training/state", learner_->state);
-  write_bytes(file, "training/replay/rows", replay_.ring.rows);
-  write_bytes(file, "training/replay/leaves", replay_.ring.tree.leaves);
-  write_bytes(file, "training/replay/cursor", replay_.ring.cursor);
-  write_bytes(file, "training/replay/counts", replay_.counts);
-  write_bytes(file, "training/replay/smallest", buffers_.draws.smallest);
-  write_bytes(file, "training/environments", collect_buffers_.environments);
-  write_bytes(file, "training/records", buffers_.records);
+  learner_->visit([&](const char* name, const auto& buffer) { agent::write_tensors(file, name, layout, buffer); },
+                  [&](const char* name, const auto& array) { write_array(file, name, array); });
+  write_array(file, "training/replay/rows", replay_.ring.rows);
+  write_array(file, "training/replay/leaves", replay_.ring.tree.leaves);
+  write_array(file, "training/replay/cursor", replay_.ring.cursor);
+  write_array(file, "training/replay/counts", replay_.counts);
+  write_array(file, "training/replay/smallest", buffers_.draws.smallest);
+  write_array(file, "training/environments", collect_buffers_.environments);
+  write_array(file, "training/records", buffers_.records);
   file.write_scalar("training/progress/epoch", progress_.epoch);
   file.write_scalar("training/progress/steps", progress_.steps);
   file.write_scalar("training/progress/bar_steps", progress_.bar_steps);
@@ -362,26 +394,15 @@ std::int64_t FoldTrainer<Space>::load(const std::string& path) {
   }
   prepare_rules(p.vmin, p.vmax, p.reward_scale);
   const ParameterLayout& layout = learner_->network.layout;
-  const auto& b = learner_->buffers;
-  agent::read_tensors(file, "training/online", layout, b.parameters);
-  agent::read_tensors(file, "training/target", layout, b.target);
-  agent::read_tensors(file, "training/first_moment", layout, b.first_moment);
-  agent::read_tensors(file, "training/second_moment", layout, b.second_moment);
-  read_bytes(file, "training/state", learner_->state);
-  read_bytes(file, "training/replay/rows", replay_.ring.rows);
-  read_bytes(file, "training/replay/leaves", replay_.ring.tree.leaves);
-  read_bytes(file, "training/replay/cursor", replay_.ring.cursor);
-  read_bytes(file, "training/replay/counts", replay_.counts);
-  read_bytes(file, "training/replay/smallest", buffers_.draws.smallest);
-  read_bytes(file, "training/environments", collect_buffers_.environments);
-  read_bytes(file, "training/records", buffers_.records);
-  const auto vector = [&](const char* name, const Vector<float, Space>& v) {
-    const auto host = Kokkos::create_mirror_view(Kokkos::HostSpace(), v);
-    file.read_into(name, host.data(), host.extent(0));
-    Kokkos::deep_copy(v, host);
-  };
-  vector("training/spectral/u", learner_->spectral.u);
-  vector("training/spectral/v", learner_->spectral.v);
+  learner_->visit([&](const char* name, const auto& buffer) { agent::read_tensors(file, name, layout, buffer); },
+                  [&](const char* name, const auto& array) { read_array(file, name, array); });
+  read_array(file, "training/replay/rows", replay_.ring.rows);
+  read_array(file, "training/replay/leaves", replay_.ring.tree.leaves);
+  read_array(file, "training/replay/cursor", replay_.ring.cursor);
+  read_array(file, "training/replay/counts", replay_.counts);
+  read_array(file, "training/replay/smallest", buffers_.draws.smallest);
+  read_array(file, "training/environments", collect_buffers_.environments);
+  read_array(file, "training/records", buffers_.records);
   kernels::rebuild(space_, replay_.ring.tree);
   kernels::write_states(space_, collect_arguments_, collect_buffers_);
   progress_.epoch = file.read_scalar<std::int64_t>("training/progress/epoch");

@@ -42,12 +42,29 @@ class FoldTrainer {
   /// Fills the replay with random play and, from what it saw, sets reward scale and support. Not after `load`.
   void prefill();
   /// Goes on to the end of the epoch (fewer steps in the last one), validates and returns the metrics' record; or
-  /// nothing, when `stop` became true on the way: then the state may be saved between two collections.
+  /// nothing, when `stop` became true on the way (then the state may be saved between two collections) or the guard
+  /// stopped training (counters().stopped).
   std::optional<io::Record> run_epoch(const std::function<bool()>& stop);
   bool finished() const { return progress_.finished; }
   const Progress& progress() const { return progress_; }
   /// True when the last validation was the best so far.
   bool is_best() const { return progress_.best_step == progress_.steps && progress_.steps > 0; }
+
+  /// Of the last step; waits for it.
+  kernels::StepCounters counters() const;
+
+  /// What a training step reads and writes, for a look at a single one (step_file.hpp).
+  struct Parts {
+    const StepRules& rules;
+    const Learner<Space>& learner;
+    const StepBuffers<Space>& buffers;
+    const Replay<Space>& replay;
+    const kernels::MarketTable<Space>& table;
+    const kernels::FeatureGroups& groups;
+  };
+  Parts parts() const { return {rules_, *learner_, buffers_, replay_, table_, groups_}; }
+  /// The collection that precedes the next updates; every checkpoint is saved before one.
+  void collect_for_updates() { collect(config_.train.collect_steps); }
 
   /// The agent as it is validated: averaged (target) or online parameters.
   agent::Policy policy() const;
@@ -66,15 +83,18 @@ class FoldTrainer {
   Space space_;
   RandomKey key_;
   market::Normaliser normaliser_;
+  agent::SeenBars seen_;
   kernels::MarketTable<Space> table_;
   std::vector<evaluator::Walk> validation_walks_;
   std::optional<Learner<Space>> learner_;
+  kernels::FeatureGroups groups_;
   StepBuffers<Space> buffers_;
   Replay<Space> replay_;
   kernels::CollectBuffers<Space> collect_buffers_;
   kernels::CollectArguments<Space> collect_arguments_;
   StepRules rules_;
   double vmin_ = 0, vmax_ = 0, reward_scale_ = 0;
+  double return_sd_ = 0;  ///< of a bar of the training range
   Progress progress_;
 };
 

@@ -1,8 +1,52 @@
 #include "vulpes/trainer/step.hpp"
 
-namespace vulpes::trainer {
+#include "vulpes/kernels/diversity.hpp"
 
-StepRules make_step_rules(const io::Config& c, RandomKey key, double vmin, double vmax, double reward_scale) {
+namespace vulpes::trainer {
+namespace {
+
+/// Iteration after the given share of all steps.
+std::int64_t share_of_steps(const io::Config& c, double share) {
+  return static_cast<std::int64_t>(share * static_cast<double>(c.train.steps));
+}
+
+kernels::GuardRules guard_rules(const io::Config& c) {
+  kernels::GuardRules g;
+  g.spike_factor = c.guard.spike_factor;
+  g.spike_floor = c.guard.spike_floor;
+  g.norm_rate = c.guard.norm_rate;
+  g.armed_at = static_cast<std::uint64_t>(c.agent.warmup_steps + c.agent.blend_steps);
+  g.patience = static_cast<std::uint32_t>(c.guard.patience);
+  g.max_rollbacks = static_cast<std::uint32_t>(c.guard.max_rollbacks);
+  g.snapshot_every = c.guard.patience > 0 ? static_cast<std::uint64_t>(c.guard.snapshot_steps) : 0;
+  return g;
+}
+
+kernels::Auxiliary<float> auxiliary_loss(const io::Config& c, double return_sd) {
+  kernels::Auxiliary<float> a;
+  a.on = c.auxiliary.weight > 0;
+  a.weight = Schedule::linear(c.auxiliary.weight, c.auxiliary.weight * c.auxiliary.final_fraction,
+                              share_of_steps(c, c.auxiliary.decay_fraction));
+  a.temperature = static_cast<float>(c.auxiliary.temperature);
+  a.label.cost = (c.account.taker_fee_bp + c.account.half_spread_bp) * 1e-4;
+  a.label.sigma = return_sd;
+  a.label.temperature = c.auxiliary.label_temperature;
+  a.label.risk = c.auxiliary.risk;
+  return a;
+}
+
+kernels::InjectedFault injected_fault(const io::InjectConfig& c) {
+  kernels::InjectedFault f;
+  if (c.nan_step >= 0) f.nan_first = c.nan_step, f.nan_end = c.nan_step + c.nan_steps;
+  if (c.grad_spike_step >= 0) f.spike_first = c.grad_spike_step, f.spike_end = c.grad_spike_step + c.grad_spike_steps;
+  f.factor = c.grad_spike_factor;
+  return f;
+}
+
+}  // namespace
+
+StepRules make_step_rules(const io::Config& c, RandomKey key, double vmin, double vmax, double reward_scale,
+                          double return_sd) {
   StepRules r;
   r.key = key;
   r.support = kernels::Support<float>::make(vmin, vmax, static_cast<int>(c.network.atoms));
@@ -11,6 +55,8 @@ StepRules make_step_rules(const io::Config& c, RandomKey key, double vmin, doubl
   r.gather.n_step = static_cast<int>(c.agent.n_step);
   r.gather.window = static_cast<std::uint32_t>(c.collect.window);
   r.gather.beta = Schedule::linear(c.replay.beta, 1.0, c.train.steps);
+  r.gather.goal = kernels::make_goal_rules(c);
+  r.gather.hindsight = {static_cast<float>(c.hindsight.share), static_cast<std::uint32_t>(c.hindsight.horizon), key};
   r.optimiser.rate =
       Schedule::ramp_then_linear(c.optimiser.learning_rate, c.optimiser.learning_rate * c.optimiser.final_fraction,
                                  c.optimiser.ramp_steps, c.train.steps);
@@ -20,22 +66,47 @@ StepRules make_step_rules(const io::Config& c, RandomKey key, double vmin, doubl
   r.optimiser.weight_decay = c.optimiser.weight_decay;
   r.optimiser.clip_norm = c.optimiser.clip_norm;
   r.optimiser.tau = c.optimiser.tau;
-  r.priority = {c.replay.alpha, c.replay.epsilon};
+  r.optimiser.guard = guard_rules(c);
+  r.priority = {c.replay.alpha, c.replay.epsilon, c.hindsight.update_priorities};
   r.blend = Schedule::linear(0.0, 1.0, c.agent.blend_steps, c.agent.warmup_steps);
   r.double_dqn = c.agent.double_dqn;
   r.per_branch = c.agent.target == "per_branch";
+  r.cql = static_cast<float>(c.cql.weight);
+  r.auxiliary = auxiliary_loss(c, return_sd);
+  r.diversity = static_cast<float>(c.diversity.weight);
+  r.survival = Schedule::constant(c.network.survival);
+  if (c.agent.scale_trunk_gradient) r.trunk_gradient_scale = 1.0f / kernels::heads;
+  r.fault = injected_fault(c.inject);
+  r.pruning = {c.pruning.sparsity, share_of_steps(c, c.pruning.begin_fraction),
+               share_of_steps(c, c.pruning.end_fraction)};
+  r.prune_every = c.pruning.sparsity > 0 ? c.pruning.every : 0;
+  r.causal_every = c.causal.every;
   return r;
 }
 
+Periodic StepRules::periodic(std::int64_t step) const {
+  Periodic p;
+  // The last pruning is the first one at or after the schedule's end, where the sparsity is whole.
+  p.prune = prune_every > 0 && step >= pruning.begin && step < pruning.end + prune_every &&
+            (step - pruning.begin) % prune_every == 0;
+  p.causal = causal_every > 0 && step % causal_every == 0;
+  return p;
+}
+
 template <class Space>
-void learn(const Space& space, const StepRules& rules, const Learner<Space>& learner, const StepBuffers<Space>& b) {
+void learn(const Space& space, const StepRules& rules, const Learner<Space>& learner, const StepBuffers<Space>& b,
+           Periodic periodic) {
   const kernels::Network& network = learner.network;
   const float *online = learner.buffers.parameters.data(), *target = learner.buffers.target.data();
+  const std::uint64_t* iteration = &learner.state.data()->now.iteration;
 
-  kernels::spectral_norm(space, learner.spectral, learner.buffers.parameters);
+  kernels::spectral_norm(space, learner.spectral, learner.buffers.parameters, learner.state);
 
-  kernels::forward(space, network, online, b.online, 2 * b.batch);   // s and s'
-  kernels::forward(space, network, target, b.target_next, b.batch);  // s'
+  kernels::StochasticDepth depth{rules.key, iteration, rules.survival, 0};
+  if (rules.survival.value[0] < 1.0) depth.rows = b.batch;  // s alone
+  kernels::forward<Space, float>(space, network,
+                                 {{online, b.online, b.batch, 2, depth},      // s and s'
+                                  {target, b.target_next, b.batch, 1, {}}});  // s'
 
   kernels::LossArguments<float> loss;
   loss.shape = network.shape;
@@ -53,36 +124,56 @@ void learn(const Space& space, const StepRules& rules, const Learner<Space>& lea
   loss.rewards = b.rewards.data();
   loss.discounts = b.discounts.data();
   loss.weights = b.weights.data();
-  loss.iteration = &learner.state.data()->iteration;
+  loss.iteration = iteration;
   loss.blend = rules.blend;
   loss.per_branch = rules.per_branch;
+  loss.cql = rules.cql;
+  loss.auxiliary = rules.auxiliary;
+  loss.auxiliary.multiplier = &learner.state.data()->now.auxiliary_multiplier;
+  loss.next_returns = b.next_returns.data();
+  loss.exposures = b.exposures.data();
+  loss.fault = rules.fault;
+  loss.diversity = rules.diversity > 0;
   kernels::loss(space, loss, b.loss);
 
+  kernels::BackwardOptions<float> options;
+  options.depth = depth;
+  options.trunk_scale = rules.trunk_gradient_scale;
+  options.hidden_gradient_added = rules.diversity > 0;
+  if (rules.diversity > 0) {
+    kernels::diversity<Space, float>(space, network.shape, rules.diversity, b.online, b.loss, b.backward);
+  }
   const Block<float> gradient = kernels::block_of(b.loss.logit_gradient).columns_from(0, b.batch);
   kernels::backward<Space, float>(space, network, online, b.online, gradient, b.backward,
-                                  learner.buffers.gradient.data());
+                                  learner.buffers.gradient.data(), options);
+  if (periodic.causal) {
+    kernels::causal_delta<Space>(space, network, online, loss.bias, rules.support, rules.key, iteration,
+                                 rules.causal_every, b.states(), b.causal);
+  }
 
   kernels::gradient_squares(space, learner.work, learner.buffers);
   kernels::optimise(space, learner.work, rules.optimiser, learner.buffers, learner.state);
+  if (periodic.prune) kernels::prune(space, learner.pruning, rules.pruning, learner.buffers, learner.state);
 }
 
 template <class Space>
 void training_step(const Space& space, const StepRules& rules, const Learner<Space>& learner,
-                   const StepBuffers<Space>& b, const Replay<Space>& replay, const kernels::MarketTable<Space>& table) {
+                   const StepBuffers<Space>& b, const Replay<Space>& replay, const kernels::MarketTable<Space>& table,
+                   Periodic periodic) {
   kernels::StepState* state = learner.state.data();
-  kernels::draw(space, replay.ring, rules.key, &state->iteration, b.draws);
-  kernels::gather(space, replay.ring, table, rules.gather, &state->iteration, b.draws, b.transitions());
-  learn(space, rules, learner, b);
+  kernels::draw(space, replay.ring, rules.key, &state->now.iteration, b.draws);
+  kernels::gather(space, replay.ring, table, rules.gather, &state->now.iteration, b.draws, b.transitions());
+  learn(space, rules, learner, b, periodic);
   kernels::update_priorities(space, replay.ring, rules.priority,
-                             kernels::columns(b.loss.rows_out).at(kernels::delta_out, 0), &state->skip, b.draws,
-                             replay.counts);
-  kernels::finish_step(space, b.loss, learner.state, b.records);
+                             kernels::columns(b.loss.rows_out).at(kernels::delta_out, 0), &state->next.skip, b.draws,
+                             replay.counts, b.relabelled.data());
+  kernels::finish_step(space, b.loss, learner.work, learner.state, b.records);
 }
 
-#define INSTANTIATE(S)                                                                                 \
-  template void learn<S>(const S&, const StepRules&, const Learner<S>&, const StepBuffers<S>&);        \
-  template void training_step<S>(const S&, const StepRules&, const Learner<S>&, const StepBuffers<S>&, \
-                                 const Replay<S>&, const kernels::MarketTable<S>&);
+#define INSTANTIATE(S)                                                                                    \
+  template void learn<S>(const S&, const StepRules&, const Learner<S>&, const StepBuffers<S>&, Periodic); \
+  template void training_step<S>(const S&, const StepRules&, const Learner<S>&, const StepBuffers<S>&,    \
+                                 const Replay<S>&, const kernels::MarketTable<S>&, Periodic);
 VULPES_FOR_EACH_SPACE(INSTANTIATE)
 #undef INSTANTIATE
 

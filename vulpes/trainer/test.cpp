@@ -8,6 +8,7 @@
 #include "vulpes/core/transfer.hpp"
 #include "vulpes/evaluator/metrics.hpp"
 #include "vulpes/evaluator/stitch.hpp"
+#include "vulpes/io/time_text.hpp"
 #include "vulpes/trainer/devices.hpp"
 
 namespace vulpes::trainer {
@@ -28,8 +29,9 @@ TestRun backtest_policy(const Dataset& data, const agent::Policy& policy, const 
     const Vector<float, Space> parameters = upload(space, "vulpes::test::parameters", policy.parameters);
     const kernels::MarketTable<Space> table(space, data.account_bars, policy.normaliser.apply(data.features),
                                             data.features.columns, data.bars.segment);
-    const evaluator::Actor<Space> actor{
-        network, kernels::Support<float>::make(policy.vmin, policy.vmax, policy.shape.atoms), parameters};
+    const evaluator::Actor<Space> actor{network,
+                                        kernels::Support<float>::make(policy.vmin, policy.vmax, policy.shape.atoms),
+                                        parameters, kernels::make_goal_rules(policy.config)};
     TestRun run;
     run.walks = evaluator::backtest(space, actor, table, market::make_account_rules(policy.config.account),
                                     static_cast<std::uint32_t>(policy.config.collect.window), walks, keep_states);
@@ -41,6 +43,42 @@ TestRun backtest_policy(const Dataset& data, const agent::Policy& policy, const 
     return run;
   });
 }
+
+/// Share of the goal windows (`window` decisions each, begun anew as the agent saw them) in which the log growth
+/// reached `goal`; nothing where no window is whole.
+std::optional<double> goals_reached(const std::vector<evaluator::WalkResult>& walks, std::size_t window, double goal) {
+  std::size_t windows = 0, reached = 0;
+  for (const evaluator::WalkResult& w : walks) {
+    for (std::size_t begin = 0; begin + window <= w.records.size(); begin += window) {
+      double growth = 0, highest = 0;
+      for (std::size_t i = begin; i < begin + window; ++i) {
+        growth += w.records[i].log_growth;
+        highest = std::max(highest, growth);
+      }
+      ++windows;
+      reached += highest >= goal ? 1 : 0;
+    }
+  }
+  return windows > 0 ? std::optional<double>(static_cast<double>(reached) / static_cast<double>(windows))
+                     : std::nullopt;
+}
+
+/// What a policy of the comparison is, in the order of the table.
+struct PolicyText {
+  const char* name;
+  const char* meaning;
+  bool upper_bound;  ///< nothing does better (up to its own noise) on what it knows
+};
+constexpr const char* price_only = "reference (price only)";
+constexpr const char* full_information = "full information";
+const PolicyText policy_texts[] = {
+    {price_only, "best possible from prices alone", true},
+    {full_information, "best possible if the market's hidden state were known", true},
+    {market::baseline_name(market::Baseline::buy_and_hold), "fully invested from the first bar on", false},
+    {market::baseline_name(market::Baseline::z_score), "bets on a return to the 20-bar mean when 2 deviations off",
+     false},
+    {market::baseline_name(market::Baseline::flat), "no trade", false},
+};
 
 }  // namespace
 
@@ -71,15 +109,14 @@ TestReport run_test(const io::Config& config, const Dataset& data, const std::ve
     if (ratio && ratio->standard_error < 0.5) c.agent_ratio = ratio;
     report.comparisons.push_back(std::move(c));
   };
-  if (data.synthetic) {
+  if (!data.component.empty()) {
     const market::ReferencePolicy reference(config.synthetic, config.account);
     report.predicted_reference_growth = reference.predicted_growth();
-    compare("reference (price only)",
-            [&](const evaluator::Walk& w) { return reference.run(data.bars, w.begin, w.end); });
+    compare(price_only, [&](const evaluator::Walk& w) { return reference.run(data.bars, w.begin, w.end); });
     market::ReferenceOptions full;
     full.information = market::ReferenceOptions::Information::component;
     const market::ReferencePolicy informed(config.synthetic, config.account, full);
-    compare("full information",
+    compare(full_information,
             [&](const evaluator::Walk& w) { return informed.run(data.bars, w.begin, w.end, &data.component); });
   }
   for (const market::Baseline b : {market::Baseline::buy_and_hold, market::Baseline::z_score, market::Baseline::flat}) {
@@ -90,7 +127,7 @@ TestReport run_test(const io::Config& config, const Dataset& data, const std::ve
   return report;
 }
 
-nlohmann::json summarise(const TestReport& report, const Dataset& data, const io::Config&) {
+nlohmann::json summarise(const TestReport& report, const Dataset& data, const io::Config& config) {
   nlohmann::json test;
   test["bars"] = report.agent.growths.size();
   test["growth_per_bar"] = mean(report.agent.growths);
@@ -106,6 +143,11 @@ nlohmann::json summarise(const TestReport& report, const Dataset& data, const io
     if (value) test["metrics"][name] = *value;
   }
   test["exposure_histogram"] = histogram;
+  if (kernels::make_goal_rules(config).on) {
+    const auto share =
+        goals_reached(report.agent.walks, static_cast<std::size_t>(config.collect.window), config.goal.growth);
+    if (share) test["goals_reached"] = *share;
+  }
   for (const Comparison& c : report.comparisons) {
     nlohmann::json& j = test["comparisons"][c.name];
     j["growth_per_bar"] = mean(c.growths);
@@ -114,7 +156,7 @@ nlohmann::json summarise(const TestReport& report, const Dataset& data, const io
       j["agent_share_standard_error"] = c.agent_ratio->standard_error;
     }
   }
-  if (data.synthetic && report.comparisons.front().agent_ratio) {
+  if (report.predicted_reference_growth && report.comparisons.front().agent_ratio) {
     test["optimal_fraction"] = report.comparisons.front().agent_ratio->ratio;
     test["optimal_fraction_standard_error"] = report.comparisons.front().agent_ratio->standard_error;
     test["reference_predicted_growth_per_bar"] = *report.predicted_reference_growth;
@@ -122,20 +164,47 @@ nlohmann::json summarise(const TestReport& report, const Dataset& data, const io
   return test;
 }
 
-std::string comparison_table(const TestReport& report) {
-  std::string table;
-  char line[160];
-  const auto row = [&](const std::string& name, double growth, const std::optional<market::RatioEstimate>& ratio) {
-    if (ratio) {
-      std::snprintf(line, sizeof(line), "  %-24s %8.3f bp a bar   agent reaches %6.1f %% +- %.1f\n", name.c_str(),
-                    1e4 * growth, 100 * ratio->ratio, 100 * ratio->standard_error);
-    } else {
-      std::snprintf(line, sizeof(line), "  %-24s %8.3f bp a bar\n", name.c_str(), 1e4 * growth);
+nlohmann::json fold_ranges(const Dataset& data, const Dataset::FoldRanges& fold) {
+  const auto range = [&](Range r) {
+    nlohmann::json j;
+    j["bars"] = r.size();
+    if (r.size() > 0) {
+      j["first"] = io::format_time(data.bars.time[r.begin]);
+      j["last"] = io::format_time(data.bars.time[r.end - 1]);
     }
+    return j;
+  };
+  nlohmann::json ranges;
+  ranges["train"] = range(fold.train);
+  ranges["validation"] = range(fold.validation);
+  ranges["test"] = nlohmann::json::array();
+  for (const Range& r : fold.test) ranges["test"].push_back(range(r));
+  return ranges;
+}
+
+std::string test_table(const nlohmann::json& test) {
+  std::string table = "Test on " + std::to_string(test.at("bars").get<std::size_t>()) +
+                      " bars; mean log growth a bar after costs, in basis points (bp, 0.01 %):\n\n"
+                      "  policy                      growth   agent's share\n";
+  bool shares = false;
+  const auto row = [&](const char* name, const nlohmann::json& growth, const char* share, const char* meaning) {
+    char line[200];
+    std::snprintf(line, sizeof line, "  %-24s %9.3f   %-16s  %s\n", name, 1e4 * growth.get<double>(), share, meaning);
     table += line;
   };
-  row("agent", mean(report.agent.growths), std::nullopt);
-  for (const Comparison& c : report.comparisons) row(c.name, mean(c.growths), c.agent_ratio);
+  row("agent", test.at("growth_per_bar"), "", "the trained policy");
+  for (const PolicyText& p : policy_texts) {
+    if (!test.at("comparisons").contains(p.name)) continue;
+    const nlohmann::json& j = test.at("comparisons").at(p.name);
+    char share[40] = "";
+    if (p.upper_bound && j.contains("agent_share")) {
+      std::snprintf(share, sizeof share, "%.1f %% +- %.1f", 100 * j.at("agent_share").get<double>(),
+                    100 * j.at("agent_share_standard_error").get<double>());
+      shares = true;
+    }
+    row(p.name, j.at("growth_per_bar"), share, p.meaning);
+  }
+  if (shares) table += "\nAgent's share: its growth over that of the best possible policy, +- one standard error.\n";
   return table;
 }
 

@@ -34,16 +34,20 @@ struct TestReport {
   std::optional<double> predicted_reference_growth;
 };
 
-/// Backtests `policies` (one a fold; fold k of the dataset with policies[k]) on their test ranges on the default back
-/// end's space or `device`, and the baselines on the same bars; on synthetic data also the reference policies.
-/// `keep_states` as in evaluator::backtest.
+/// Backtests `policies` (one a fold; fold k of the dataset with policies[k]) on their test ranges, each on its
+/// run.device, and the baselines on the same bars; on synthetic data also the reference policies. `keep_states` as in
+/// evaluator::backtest.
 TestReport run_test(const io::Config& config, const Dataset& data, const std::vector<agent::Policy>& policies,
                     bool keep_states = false);
 
 /// Everything that summary.json says of the test.
 nlohmann::json summarise(const TestReport& report, const Dataset& data, const io::Config& config);
 
-/// A table for the terminal: agent, reference, baselines with growth a bar and share of the reference.
-std::string comparison_table(const TestReport& report);
+/// First and last bar (ISO 8601) and number of bars of a fold's ranges: `train`, `validation` and a list `test`.
+nlohmann::json fold_ranges(const Dataset& data, const Dataset::FoldRanges& fold);
+
+/// The result for a reader, from what `summarise` gave: each policy's growth a bar and what it is, and the agent's
+/// share of the growth of those that are an upper bound.
+std::string test_table(const nlohmann::json& test);
 
 }  // namespace vulpes::trainer

@@ -37,6 +37,9 @@ class Checkpoints {
     return folder_ + name;
   }
 
+  /// State that the guard froze; not among those a run is resumed from.
+  std::string stopped(int fold) const { return folder_ + "/fold-" + std::to_string(fold) + "-stopped.h5"; }
+
   struct Entry {
     int fold;
     std::int64_t step;
@@ -79,6 +82,26 @@ std::string megabytes(std::uintmax_t bytes) {
   return text;
 }
 
+/// Keeps the frozen state for inspection and says what the guard saw. Resuming goes on from the checkpoint before it.
+template <class Space>
+[[noreturn]] void stop_by_guard(const FoldTrainer<Space>& trainer, const io::Config& config,
+                                const Checkpoints& checkpoints, int fold, std::int64_t metric_rows) {
+  const kernels::StepCounters seen = trainer.counters();
+  const std::string frozen = checkpoints.stopped(fold);
+  trainer.save(frozen, metric_rows);
+  char norm[32];
+  std::snprintf(norm, sizeof(norm), "%.4g", seen.fault_norm);
+  const std::vector<Checkpoints::Entry> good = checkpoints.list();
+  throw RunError("fold " + std::to_string(fold) +
+                 ": the guard stopped training: " + std::to_string(config.guard.patience) +
+                 " steps in a row were refused, the last one, step " + std::to_string(seen.fault_iteration) + ", for " +
+                 (seen.fault == kernels::Fault::spike ? "a gradient norm of " + std::string(norm)
+                                                      : "a NaN or Inf in the loss or gradient") +
+                 ", after " + std::to_string(seen.rollbacks) + " rollbacks; the last good checkpoint is " +
+                 (good.empty() ? "none" : good.front().path) + ", the frozen state is in " + frozen +
+                 "; lower optimiser.learning_rate, or look at the step with 'vulpes step'");
+}
+
 /// Trains one fold to its end; false when it was stopped on the way.
 template <class Space>
 bool train_fold(const io::Config& config, const io::RunFolder& folder, const Dataset& data,
@@ -112,6 +135,7 @@ bool train_fold(const io::Config& config, const io::RunFolder& folder, const Dat
     });
     if (!record) {
       bar.finish();
+      if (trainer.counters().stopped) stop_by_guard(trainer, config, checkpoints, ranges.number, metrics->rows());
       save();
       return false;
     }
@@ -189,15 +213,15 @@ Outcome train(const io::Config& config, const io::RunFolder& folder, bool resume
     summary["folds"].push_back({{"fold", p.fold},
                                 {"best_step", p.step},
                                 {"validation_growth_per_bar", p.score},
-                                {"parameters", agent::parameter_hash(p.parameters)}});
+                                {"parameters", agent::parameter_hash(p.parameters)},
+                                {"ranges", fold_ranges(data, data.folds[static_cast<std::size_t>(p.fold) - 1])}});
   }
   summary["test"] = summarise(report, data, config);
   summary["seconds_training"] = trained;
   io::write_file_atomically(folder.summary(), summary.dump(2) + "\n");
-  std::fputs(("\nTest, " + std::to_string(report.agent.growths.size()) + " bars, growth after costs:\n" +
-              comparison_table(report) + "\nResults are in " + folder.path() + "/\n")
-                 .c_str(),
-             stdout);
+  const std::string table = test_table(summary["test"]);
+  io::log_to_file(table);
+  std::fputs(("\n" + table + "\nResults are in " + folder.path() + "/\n").c_str(), stdout);
   return Outcome::done;
 }
 

@@ -15,11 +15,11 @@
 namespace vulpes::kernels {
 
 struct GuardRules {
-  double spike_factor = 0;      ///< 0: norms are not bounded
-  double spike_floor = 0;       ///< a norm up to this is never a spike
-  double norm_rate = 0.01;      ///< weight of a step's norm in the running mean
-  std::uint64_t armed_at = 0;   ///< iteration from which spikes are refused (after warm-up and blending)
-  std::uint32_t patience = 0;   ///< skips in a row before a rollback; 0: never
+  double spike_factor = 0;     ///< 0: norms are not bounded
+  double spike_floor = 0;      ///< a norm up to this is never a spike
+  double norm_rate = 0.01;     ///< weight of a step's norm in the running mean
+  std::uint64_t armed_at = 0;  ///< iteration from which spikes are refused (after warm-up and blending)
+  std::uint32_t patience = 0;  ///< skips in a row before a rollback; 0: never
   std::uint32_t max_rollbacks = 0;
   std::uint64_t snapshot_every = 0;  ///< accepted updates between snapshots; 0: none are taken
 };
@@ -29,7 +29,7 @@ KOKKOS_INLINE_FUNCTION StepCounters judge(const GuardRules& rules, const StepCou
                                           double clip_norm) {
   StepCounters next = now;
   if (now.stopped) {
-    next.skip = 1;
+    next.skip = next.idle = 1;
     return next;
   }
   next.iteration = now.iteration + 1;
