@@ -166,6 +166,7 @@ class PolicyFile : public testing::Test {
     policy_.step = 12345678901;
     policy_.fold = 3;
     policy_.score = -1.25e-4;
+    policy_.seen = {3600, 10, 30, {10, 20, 30}, {1.5, 2.5, 3.5}};
   }
   ~PolicyFile() override { std::filesystem::remove(path_); }
 
@@ -188,8 +189,41 @@ TEST_F(PolicyFile, ReadsBackAllThatWasWritten) {
   EXPECT_EQ(p.step, policy_.step);
   EXPECT_EQ(p.fold, policy_.fold);
   EXPECT_EQ(p.score, policy_.score);
+  EXPECT_EQ(p.seen.bar_seconds, 3600);
+  EXPECT_EQ(p.seen.first, 10);
+  EXPECT_EQ(p.seen.last, 30);
+  EXPECT_EQ(p.seen.time, policy_.seen.time);
+  EXPECT_EQ(p.seen.close, policy_.seen.close);
   ASSERT_EQ(p.parameters.size(), policy_.parameters.size());
   EXPECT_EQ(std::memcmp(p.parameters.data(), policy_.parameters.data(), p.parameters.size() * sizeof(float)), 0);
+}
+
+TEST(SeenBars, AreRecognisedByTimeAndClose) {
+  market::Bars bars;
+  for (int i = 0; i < 1000; ++i) {
+    bars.time.push_back(std::int64_t{3'600'000'000'000} * i);
+    for (auto column : {&market::Bars::open, &market::Bars::high, &market::Bars::low, &market::Bars::close}) {
+      (bars.*column).push_back(100 + i % 37);
+    }
+    bars.volume.push_back(1);
+    bars.segment.push_back(0);
+  }
+  const SeenBars seen = SeenBars::of(bars, 100, 700);
+  EXPECT_EQ(seen.bar_seconds, 3600);
+  EXPECT_EQ(seen.first, bars.time[100]);
+  EXPECT_EQ(seen.last, bars.time[699]);
+  EXPECT_EQ(seen.time.size(), 256u);
+  EXPECT_TRUE(seen.in(bars));
+  EXPECT_TRUE(seen.in(bars.slice(680, 1000))) << "the last of them are among these";
+  EXPECT_FALSE(seen.in(bars.slice(700, 1000)));
+  EXPECT_FALSE(seen.in(bars.slice(0, 100)));
+  market::Bars other = bars;  // another market at the same times
+  for (double& c : other.close) c += 1;
+  EXPECT_FALSE(seen.in(other));
+  other = bars;  // and one that has the price in common now and then
+  for (std::size_t i = 0; i < other.size(); ++i) other.close[i] += i % 3 == 0 ? 0 : 1;
+  EXPECT_FALSE(seen.in(other));
+  EXPECT_FALSE(SeenBars{}.in(bars));
 }
 
 TEST_F(PolicyFile, HoldsOneDatasetATensor) {

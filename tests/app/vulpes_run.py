@@ -20,7 +20,7 @@ from pathlib import Path
 DONE, FAILED, BAD_USAGE, INTERRUPTED, SKIPPED = 0, 1, 2, 75, 77
 
 # Columns of metrics.csv that say how fast the run was; all others are a function of configuration and seed.
-TIME_COLUMNS = {"steps_per_second", "bar_steps_per_second", "validation_seconds"}
+TIME_COLUMNS = {"steps_per_second", "bar_steps_per_second", "validation_seconds", "memory_mb"}
 
 # A run takes about half a second on an idle core.
 TINY = {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <set>
 
@@ -81,6 +82,7 @@ struct Problem {
   market::Normaliser normaliser;
   kernels::NetworkShape shape;
   std::vector<float> parameters;
+  kernels::GoalRules goal;
 
   Problem() {
     config.features.return_horizons = {1, 2, 4};
@@ -110,7 +112,7 @@ struct Problem {
     const auto device = allocate<Vector<float, Space>>(space, "vulpes::test::parameters", parameters.size());
     Kokkos::deep_copy(device, Kokkos::View<const float*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(
                                   parameters.data(), parameters.size()));
-    const Actor<Space> actor{network, kernels::Support<float>::make(-2, 2, shape.atoms), device};
+    const Actor<Space> actor{network, kernels::Support<float>::make(-2, 2, shape.atoms), device, goal};
     return backtest(space, actor, table, market::make_account_rules(config.account), 64, walks, keep_states);
   }
 };
@@ -221,6 +223,50 @@ TYPED_TEST(Backtest, KeptStatesAreFeaturesThenAccount) {
       EXPECT_EQ(state[columns], k == 0 ? 0.0f : static_cast<float>(kept[i].records[k - 1].exposure));
     }
   }
+}
+
+// The goal and the equity it is counted from begin again every window (64 bars here); the account does not.
+TYPED_TEST(Backtest, TheGoalRestartsEveryWindowAndTheAccountDoesNot) {
+  Problem p;
+  const std::vector<Walk> walks = {{40, 260}, {300, 340}};
+  const auto off = p.run<TypeParam>(p.bars, walks, true);
+  p.goal = {true, 1.0f, 0.04f, 0.03f, 0.02f};  // some gaps are clipped; the spread is of training alone
+  const auto on = p.run<TypeParam>(p.bars, walks, true);
+  const int width = p.shape.state;
+  const std::size_t gap = static_cast<std::size_t>(market::compute_features(p.bars, p.config.features).columns) + 5 - 1;
+  bool acts_on_it = false;
+  for (std::size_t i = 0; i < walks.size(); ++i) {
+    const auto& records = on[i].records;
+    ASSERT_EQ(records.size(), walks[i].end - walks[i].begin - 1u);
+    double equity = p.config.account.initial_equity, reference = equity;
+    std::set<float> seen;
+    for (std::size_t k = 0; k < records.size(); ++k) {
+      if (k % 64 == 0) reference = equity;
+      const double expected =
+          std::clamp(static_cast<double>(p.goal.growth) - std::log(equity / reference), -0.04, 0.04);
+      EXPECT_NEAR(on[i].states[k * width + gap], 10 * expected, 1e-5) << "decision " << k;
+      EXPECT_EQ(off[i].states[k * width + gap], 0.0f);
+      if (k % 64 == 0) {
+        EXPECT_FLOAT_EQ(on[i].states[k * width + gap], 0.3f);
+      }
+      seen.insert(on[i].states[k * width + gap]);
+      EXPECT_NEAR(std::log(records[k].equity / equity), records[k].log_growth, 1e-12);
+      equity = records[k].equity;
+      acts_on_it =
+          acts_on_it || !std::equal(records[k].action, records[k].action + kernels::branches, off[i].records[k].action);
+    }
+    EXPECT_GT(seen.size(), 3u);
+  }
+  EXPECT_TRUE(acts_on_it) << "the gap changes nothing: the test shows little";
+
+  // A network that does not look at the gap does the same with goals and without, to the bit.
+  const kernels::Network network(p.shape);
+  const TensorSlice& first = network.layout[network.trunk_weight[0]];
+  for (int r = 0; r < first.rows; ++r) p.parameters[first.offset + static_cast<std::size_t>(r) * width + gap] = 0;
+  const auto blind = p.run<TypeParam>(p.bars, walks);
+  p.goal = {};
+  const auto without = p.run<TypeParam>(p.bars, walks);
+  for (std::size_t i = 0; i < walks.size(); ++i) expect_same(blind[i], without[i], without[i].records.size());
 }
 
 TYPED_TEST(Backtest, ARuinedAccountStops) {

@@ -139,7 +139,7 @@ void perturb(Config& config) {
     } else if constexpr (std::is_same_v<Field, double>) {
       // A value with all its digits, inside the bounds.
       const double share = 1.0 / (3 + k);
-      field = limits.low > -1e299 ? limits.low + (std::min(limits.high, 1.0) - limits.low) * share : share;
+      field = limits.low > -1e299 ? limits.low + std::min(limits.high - limits.low, 1.0) * share : share;
     } else if constexpr (std::is_same_v<Field, std::int64_t>) {
       field += field < limits.high ? 1 : -1;
     } else {
@@ -221,6 +221,14 @@ INSTANTIATE_TEST_SUITE_P(
                    "'folds.embargo' = 1 must be 0 or at least 'agent.n_step' + 1 = 2"},
         CrossCheck{"ReplayBelowBatch", [](Config& c) { c.replay.rows = c.replay.learning_starts = 255; },
                    "'replay.rows' = 255 must be at least 'train.batch' = 256"},
+        CrossCheck{"BatchOfPartialTiles", [](Config& c) { c.train.batch = 33; },
+                   "'train.batch' = 33 must be a multiple of 16"},
+        CrossCheck{"OddWidths",
+                   [](Config& c) {
+                     c.network.hidden1 = 20;
+                     c.network.head_hidden = 1;
+                   },
+                   "'network.hidden1' = 20 must be a multiple of 8\n'network.head_hidden' = 1 must be a multiple of 8"},
         CrossCheck{"StartsAboveReplay", [](Config& c) { c.replay.learning_starts = 131073; },
                    "'replay.learning_starts' = 131073 must be at most 'replay.rows' = 131072"},
         CrossCheck{
@@ -288,6 +296,16 @@ TEST(ConfigCheck, LimitsThatAreJustMetPass) {
   config.folds.embargo = 2;
   config.folds.only = config.folds.count;
   EXPECT_NO_THROW(check(config));
+}
+
+TEST(ChangedSettings, AreListedWithTheirValues) {
+  Config config;
+  EXPECT_TRUE(changed_settings(config).empty());
+  config.data.file = "a b.csv";
+  config.agent.gamma = 0.5;
+  config.features.macd = {3, 6, 2};
+  EXPECT_EQ(changed_settings(config),
+            (std::vector<std::string>{"data.file = \"a b.csv\"", "features.macd = [3, 6, 2]", "agent.gamma = 0.5"}));
 }
 
 TEST(NearestName, OfEditsAndOfNothing) {

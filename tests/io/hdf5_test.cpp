@@ -1,6 +1,7 @@
 #include "vulpes/io/hdf5.hpp"
 
 #include <gtest/gtest.h>
+#include <hdf5.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -106,10 +107,48 @@ TEST_F(Checkpoint, WrongReadsAreErrorsThatNameTheDataset) {
             "c.h5: 'network/trunk' holds float32, not float64");
   EXPECT_EQ(error_of<RunError>([&] { reader.read_into("network/trunk", two.data(), 2); }),
             "c.h5: 'network/trunk' has 3 elements, not 2");
-  EXPECT_EQ(error_of<RunError>([&] { reader.read_string("iteration"); }), "c.h5: 'iteration' holds no text");
+  EXPECT_EQ(error_of<RunError>([&] { reader.read_string("iteration"); }), "c.h5: 'iteration' holds no single text");
   H5Writer writer(path("d.h5"));
   writer.write_scalar("x", 1);
   EXPECT_EQ(error_of<RunError>([&] { writer.write_scalar("x", 2); }).substr(0, 26), "cannot write 'x' to d.h5: ");
+}
+
+/// A file as other programs write one: `texts` as a dataset "text" of variable-length strings, one of them a scalar.
+void write_foreign(const std::string& path, const std::vector<const char*>& texts) {
+  const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  const hid_t type = H5Tcopy(H5T_C_S1);
+  H5Tset_size(type, H5T_VARIABLE);
+  H5Tset_cset(type, H5T_CSET_UTF8);
+  const hsize_t count = texts.size();
+  const hid_t space = count == 1 ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &count, nullptr);
+  const hid_t set = H5Dcreate2(file, "text", type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, texts.data());
+  H5Dclose(set);
+  H5Sclose(space);
+  H5Tclose(type);
+  H5Fclose(file);
+}
+
+TEST_F(Checkpoint, TextsOfVariableLengthAreReadAsH5pyWritesThem) {
+  for (const std::string text : {"", "x", "[agent]\ngamma = 0.95 # \xc3\xa4\n"}) {
+    write_foreign(path("v.h5"), {text.c_str()});
+    EXPECT_EQ(H5Reader(path("v.h5"), H5Reader::Trust::any).read_string("text"), text);
+  }
+  const std::string longest(100000, 'y');
+  write_foreign(path("v.h5"), {longest.c_str()});
+  EXPECT_EQ(H5Reader(path("v.h5"), H5Reader::Trust::any).read_string("text"), longest);
+}
+
+TEST_F(Checkpoint, WhatIsWrongWithAFileOfTheUsersOwnIsTheUsersToMend) {
+  write_foreign(path("v.h5"), {"a", "b"});
+  const H5Reader reader(path("v.h5"), H5Reader::Trust::any);
+  EXPECT_EQ(error_of<InputError>([&] { reader.read_string("text"); }), "v.h5: 'text' holds no single text");
+  EXPECT_EQ(error_of<InputError>([&] { reader.read<float>("x"); }), "v.h5: no 'x' in it");
+  EXPECT_EQ(error_of<InputError>([&] { reader.read<float>("text"); }),
+            "v.h5: 'text' has a type that no checkpoint has");
+  write("text.h5", "no HDF5");
+  EXPECT_EQ(error_of<InputError>([&] { H5Reader(path("text.h5"), H5Reader::Trust::any); }).substr(0, 20),
+            "cannot read text.h5:");
 }
 
 TEST_F(Checkpoint, EqualContentGivesEqualFiles) {

@@ -115,7 +115,23 @@ TEST_F(Records, ARunFolderIsMadeOnce) {
             "runs/a exists and is not empty: choose another folder, or resume the run in it");
   EXPECT_NO_THROW(RunFolder::resume(run));
   EXPECT_EQ(error_of<InputError>([&] { RunFolder::resume(path("runs/b")); }),
-            "runs/b holds no run to resume (no config.toml in it)");
+            "runs/b holds no run to resume (no config.toml in it); leave --resume away to start one");
+}
+
+TEST_F(Records, WhatAKilledStartLeavesIsNoObstacle) {
+  const std::string run = path("run");
+  {
+    const RunFolder killed = RunFolder::create(run);
+    write("run/vulpes.log", "info: started\n");
+    write("run/config.toml.tmp", "[ru");
+  }
+  EXPECT_NO_THROW(RunFolder::create(run));
+  for (const char* more : {"run/config.toml", "run/notes.txt", "run/checkpoints/fold-1-best.h5"}) {
+    write(more, "");
+    EXPECT_EQ(error_of<InputError>([&] { RunFolder::create(run); }),
+              "run exists and is not empty: choose another folder, or resume the run in it");
+    std::filesystem::remove(path(more));
+  }
 }
 
 TEST_F(Records, TwoTrainingsCannotShareAFolder) {

@@ -35,6 +35,7 @@ struct LossProblem {
   Support<Real> support;
   double blend = 1;
   bool per_branch = false;
+  BackwardOptions<Real> options;  ///< its stochastic depth is the forward pass' too
   Vector<Real, Space> online, target, gradient;
   Activations<Space, Real> both, target_next;  ///< online at [s; s'], target at s'
   LossBuffers<Space, Real> buffers;
@@ -101,8 +102,8 @@ struct LossProblem {
 
   /// The loss.
   double run() {
-    forward(space, network, static_cast<const Real*>(online.data()), both, 2 * rows);
-    forward(space, network, static_cast<const Real*>(target.data()), target_next, rows);
+    forward<Space, Real>(space, network,
+                         {{online.data(), both, rows, 2, options.depth}, {target.data(), target_next, rows, 1, {}}});
     loss(space, arguments(), buffers);
     double sum = 0;
     for (int r = 0; r < rows; ++r) sum += buffers.rows_out(loss_out, r);
@@ -112,7 +113,7 @@ struct LossProblem {
     backward(space, network, static_cast<const Real*>(online.data()), both,
              Block<const Real>{buffers.logit_gradient.data(), network.shape.logits(), rows,
                                static_cast<int>(buffers.logit_gradient.extent(1))},
-             backward_buffers, gradient.data());
+             backward_buffers, gradient.data(), options);
   }
 };
 

@@ -146,7 +146,9 @@ struct SampleProblem {
   Draws<Space> draws;
   Matrix<float, Space> states;
   Matrix<std::uint8_t, Space> actions;
-  Vector<float, Space> rewards, discounts, weights, deltas;
+  Vector<float, Space> rewards, discounts, weights, deltas, next_returns, exposures, goals;
+  Vector<std::uint8_t, Space> relabelled;
+  Vector<std::uint32_t, Space> donors;
   Vector<std::uint64_t, Space> iteration;
   Kokkos::View<PriorityCounts, MemoryOf<Space>> counts;
 
@@ -160,6 +162,11 @@ struct SampleProblem {
         discounts("vulpes::test::discounts", rows),
         weights("vulpes::test::weights", rows),
         deltas("vulpes::test::deltas", rows),
+        next_returns("vulpes::test::next_returns", rows),
+        exposures("vulpes::test::exposures", rows),
+        goals("vulpes::test::goals", rows),
+        relabelled("vulpes::test::relabelled", rows),
+        donors("vulpes::test::donors", rows),
         iteration("vulpes::test::iteration", 1),
         counts("vulpes::test::counts") {}
 
@@ -170,7 +177,8 @@ struct SampleProblem {
     space.fence("vulpes::test::sample");
   }
   void collect_batch(const ReplayRing<Space>& ring, const MarketTable<Space>& table, const GatherRules& rules) {
-    gather<Space>(space, ring, table, rules, iteration.data(), draws, {states, actions, rewards, discounts, weights});
+    gather<Space>(space, ring, table, rules, iteration.data(), draws,
+                  {states, actions, rewards, discounts, weights, next_returns, exposures, goals, relabelled, donors});
     space.fence("vulpes::test::gather");
   }
   /// Names the rows of the batch instead of drawing them.
@@ -191,9 +199,9 @@ struct SampleProblem {
     write(space, draws.smallest, to_host(space, iteration)[0] & 1, {smallest});
   }
   void prioritise(const ReplayRing<Space>& ring, const PriorityRules& rules, const std::vector<float>& values,
-                  const std::uint32_t* skip = nullptr) {
+                  const std::uint32_t* skip = nullptr, const std::uint8_t* relabelled_rows = nullptr) {
     write(space, deltas, 0, values);
-    update_priorities(space, ring, rules, deltas.data(), skip, draws, counts);
+    update_priorities(space, ring, rules, deltas.data(), skip, draws, counts, relabelled_rows);
     space.fence("vulpes::test::prioritise");
   }
   PriorityCounts count() {
@@ -205,15 +213,17 @@ struct SampleProblem {
   }
 };
 
-/// A table whose features at bar t are t, t + 0.5.
+/// A table whose features at bar t are t, t + 0.5 and whose close is 100 + t mod 7.
 template <class Space>
 MarketTable<Space> counting_table(const Space& space, int bars) {
   std::vector<float> features;
+  std::vector<market::Bar> prices(bars);
   for (int t = 0; t < bars; ++t) {
+    prices[t].close = 100 + t % 7;
     features.push_back(static_cast<float>(t));
     features.push_back(static_cast<float>(t) + 0.5f);
   }
-  return MarketTable<Space>(space, std::vector<market::Bar>(bars), features, 2, std::vector<std::int32_t>(bars, 0));
+  return MarketTable<Space>(space, prices, features, 2, std::vector<std::int32_t>(bars, 0));
 }
 
 }  // namespace vulpes::kernels::test

@@ -8,6 +8,7 @@
 
 #include "trainer/training_parts.hpp"
 #include "vulpes/evaluator/backtest.hpp"
+#include "vulpes/kernels/causal.hpp"
 #include "vulpes/kernels/work.hpp"
 
 namespace vulpes::kernels {
@@ -106,6 +107,22 @@ TYPED_TEST(DeclaredWork, OfABacktest) {
     for (const std::string& label : labels(backtest_launches(this->sizes, 1))) expected.push_back(label);
   }
   EXPECT_EQ(launched, expected);
+}
+
+TYPED_TEST(DeclaredWork, OfACausalMeasurement) {
+  const Network& network = this->parts.learner->network;
+  const FeatureGroups groups = feature_groups(this->parts.data.features, network.shape.state);
+  const CausalBuffers<TypeParam> buffers(this->parts.space, network.shape, groups, 16, 2);
+  const auto states = allocate_zeroed<Matrix<float, TypeParam>>(this->parts.space, "states", 32, network.shape.state);
+  const auto iteration = allocate_zeroed<Vector<std::uint64_t, TypeParam>>(this->parts.space, "iteration", 1);
+  const float* parameters = this->parts.learner->buffers.parameters.data();
+  const auto launched = launches_of([&] {
+    causal_delta<TypeParam>(this->parts.space, network, parameters,
+                            parameters + network.layout[network.output_bias].offset, this->parts.rules.support,
+                            this->parts.key, iteration.data(), 1, states, buffers);
+  });
+  expect_entries(launched, this->sizes, 16 * (buffers.groups + 1));
+  EXPECT_EQ(launched, labels(causal_launches(buffers.groups, 16)));
 }
 
 TEST(Work, OfALayerByHand) {

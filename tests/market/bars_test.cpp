@@ -66,6 +66,28 @@ TEST(CheckBars, NamesRowAndColumn) {
   expect_error(extra, 3, "funding");
 }
 
+TEST(CheckBars, RefusesJumpsThatNoMarketMakes) {
+  const auto scaled = [](double factor, std::size_t from, std::size_t to) {
+    Bars b = at_seconds({0, 60, 120, 180});
+    for (std::size_t i = from; i < to; ++i) {
+      for (auto column : {&Bars::open, &Bars::high, &Bars::low, &Bars::close}) (b.*column)[i] *= factor;
+    }
+    return b;
+  };
+  EXPECT_EQ(error_of(scaled(99, 2, 4)), "");
+  EXPECT_EQ(error_of(scaled(1 / 99.0, 2, 4)), "");
+  expect_error(scaled(1e30, 2, 3), 3, "close");
+  expect_error(scaled(101, 2, 4), 3, "close");
+  expect_error(scaled(1 / 101.0, 1, 4), 2, "close");
+  EXPECT_NE(error_of(scaled(1e30, 2, 3)).find("from 100 to 1e+32"), std::string::npos) << error_of(scaled(1e30, 2, 3));
+  Bars series = scaled(1000, 2, 4);
+  series.segment = {0, 0, 1, 1};  // another series may have another price
+  EXPECT_EQ(error_of(series), "");
+  Bars spike = at_seconds({0, 60});
+  spike.high[1] = 1e30;
+  expect_error(spike, 2, "high");
+}
+
 TEST(CheckBars, UsesTheFilesRowNumbers) {
   Bars b = at_seconds({0, 60, 120});
   b.volume[2] = -3;
@@ -205,6 +227,50 @@ TEST(BarsAYear, FromTheTimestamps) {
   for (int w = 0; w < 60; ++w) add(weekly, monday + w * 7 * day);
   EXPECT_NEAR(bars_a_year(weekly), 52.18, 0.01);
   EXPECT_EQ(bars_a_year(Bars{}), 0);
+}
+
+/// Days of the first of each month of 30 years from 2000-01-01, `last`: of its last weekday instead.
+std::vector<std::int64_t> month_days(bool last) {
+  std::vector<std::int64_t> days;
+  std::int64_t first = 10957;
+  for (int month = 0; month < 360; ++month) {
+    const int year = 2000 + month / 12, m = month % 12;
+    const int length = m == 1 ? (year % 4 == 0 ? 29 : 28) : m == 3 || m == 5 || m == 8 || m == 10 ? 30 : 31;
+    std::int64_t at = last ? first + length - 1 : first;
+    while (last && (at + 3) % 7 > 4) --at;
+    days.push_back(at);
+    first += length;
+  }
+  return days;
+}
+
+TEST(BarsAYear, CalendarMonthsAndQuarters) {
+  for (const bool last : {false, true}) {
+    for (const int months : {1, 3, 6, 12}) {
+      Bars b;
+      const std::vector<std::int64_t> days = month_days(last);
+      for (std::size_t k = 0; k < days.size(); k += static_cast<std::size_t>(months)) add(b, days[k] * day);
+      EXPECT_EQ(assign_segments(b).gaps, 0) << months;
+      EXPECT_NEAR(bars_a_year(b), 12.0 / months, 0.02) << months << (last ? ", last weekday" : ", first day");
+    }
+  }
+  Bars holes;  // two years without five of the months
+  const std::vector<std::int64_t> days = month_days(false);
+  for (int k = 0; k < 29; ++k) {
+    if (k % 6 != 5) add(holes, days[static_cast<std::size_t>(k)] * day);
+  }
+  EXPECT_NEAR(bars_a_year(holes), 12, 0.1);
+}
+
+TEST(BarsAYear, DaysWithAndWithoutWeekends) {
+  Bars weekdays, all;
+  for (int d = 0; d < 364; ++d) {
+    if (d % 7 < 5) add(weekdays, monday + d * day);
+    add(all, monday + d * day);
+  }
+  EXPECT_DOUBLE_EQ(bars_a_year(weekdays), 252);
+  EXPECT_DOUBLE_EQ(bars_a_year(all), 365);
+  EXPECT_DOUBLE_EQ(bar_seconds(weekdays), 86400);
 }
 
 TEST(BarsAYear, DoesNotDependOnTheNumberOfSymbols) {

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <set>
 
 #include "training_parts.hpp"
 #include "vulpes/kernels/formulas/account_state.hpp"
+#include "vulpes/kernels/formulas/goal.hpp"
 
 namespace vulpes::trainer {
 namespace {
@@ -97,7 +99,7 @@ std::set<int> check_bars(test::TrainingParts<Space>& parts, int bars, bool greed
       const kernels::Environment& e = old[i];
       EXPECT_EQ(row.bar, e.bar);
       EXPECT_EQ(row.episode_offset, e.offset);
-      EXPECT_EQ(row.goal, 0.0f);
+      EXPECT_EQ(row.goal, e.goal);
       for (int d = 0; d < kernels::branches; ++d) EXPECT_LT(row.action[d], kernels::actions_of(d));
       exposures.insert(row.action[0]);
       if (greedy) {
@@ -156,6 +158,12 @@ std::set<int> check_bars(test::TrainingParts<Space>& parts, int bars, bool greed
         EXPECT_NEAR(n.account.equity, account.equity, 1e-9 * account.equity);
         EXPECT_NEAR(n.account.units, account.units, 1e-9 * std::abs(account.units));
       }
+      const bool goals = config.reward.goal_bonus != 0 || config.hindsight.share != 0;
+      const auto& wish = config.goal;
+      const double u = uniform_float(
+          random_words(parts.key, Purpose::episode_goal, n.episodes - 1, static_cast<std::uint32_t>(i))[0]);
+      EXPECT_NEAR(n.goal, goals ? wish.growth + wish.spread * (2 * u - 1) : 0.0, 1e-6);
+      const double gap = goals ? std::clamp(n.goal - market::log_growth(n.account), -wish.clip, wish.clip) : 0.0;
       // The next state: features of the next bar, the account's inputs, padding.
       const float* state = &states(i, 0);
       for (int j = 0; j < columns; ++j)
@@ -164,7 +172,7 @@ std::set<int> check_bars(test::TrainingParts<Space>& parts, int bars, bool greed
       const double close = parts.data.account_bars[n.bar].close;
       kernels::account_inputs(static_cast<float>(market::exposure(n.account, close)),
                               static_cast<float>(market::unrealised_return(n.account, close)), n.account.bars_held,
-                              static_cast<float>(market::drawdown(n.account)), 0.0f,
+                              static_cast<float>(market::drawdown(n.account)), static_cast<float>(gap),
                               static_cast<int>(config.collect.window), inputs);
       for (int j = 0; j < kernels::account_input_count; ++j) EXPECT_NEAR(state[columns + j], inputs[j], 1e-5);
       for (int j = columns + kernels::account_input_count; j < parts.arguments.shape.state; ++j)
@@ -209,6 +217,82 @@ TYPED_TEST(Collect, RuinIsTerminal) {
     EXPECT_EQ(rows(r).after.exposure, 0.0f);
   }
   EXPECT_GT(ruined, 10);
+}
+
+io::Config config_with_goals() {
+  io::Config config = test::small_config();
+  config.reward.goal_bonus = 1;
+  config.goal = {0.01, 0.005, 0.02};  // some gaps are clipped
+  return config;
+}
+
+TYPED_TEST(Collect, EveryEpisodeHasAGoalOfItsOwn) {
+  test::TrainingParts<TypeParam> parts(TypeParam{}, config_with_goals());
+  check_bars(parts, 30, false);
+  const auto rows = to_host(parts.replay.ring.rows);
+  std::set<float> goals;
+  for (int r = 0; r < 30 * parts.replay.ring.envs; ++r) goals.insert(rows(r).goal);
+  EXPECT_GE(goals.size(), 2u * static_cast<std::size_t>(parts.replay.ring.envs));
+  EXPECT_GE(*goals.begin(), 0.005f);
+  EXPECT_LE(*goals.rbegin(), 0.015f);
+}
+
+// A state is the same to the bit when it is acted on, when it is gathered, and after a checkpoint was loaded.
+TYPED_TEST(Collect, StatesOfTheReplayEqualThoseThatWereActedOn) {
+  for (const bool goals : {false, true}) {
+    test::TrainingParts<TypeParam> parts(TypeParam{}, goals ? config_with_goals() : test::small_config());
+    const int envs = parts.replay.ring.envs, width = parts.arguments.shape.state;
+    const kernels::Draws<TypeParam> draws(parts.space, envs);
+    const auto states = allocate<Matrix<float, TypeParam>>(parts.space, "vulpes::test::states", 2 * envs, width);
+    const auto actions = allocate<Matrix<std::uint8_t, TypeParam>>(parts.space, "vulpes::test::actions", 3, envs);
+    const auto numbers = allocate<Matrix<float, TypeParam>>(parts.space, "vulpes::test::numbers", 3, envs);
+    kernels::GatherRules rules = parts.rules.gather;
+    rules.n_step = 1;
+    int inside = 0, distinct_gaps = 0;
+    for (int bar = 0; bar < 30; ++bar) {
+      const auto copy = [&] {
+        const auto view = to_host(parts.collect_buffers.activations.input);
+        return std::vector<float>(view.data(), view.data() + static_cast<std::size_t>(envs) * width);
+      };
+      const std::vector<float> before = copy();
+      const std::uint64_t slot = to_host(parts.replay.ring.cursor)(0);
+      parts.collect_bar();
+      parts.space.fence("vulpes::test::collect");
+      const std::vector<float> after = copy();
+      kernels::write_states(parts.space, parts.arguments, parts.collect_buffers);
+      parts.space.fence("vulpes::test::write_states");
+      EXPECT_EQ(copy(), after);
+
+      const auto rows = Kokkos::create_mirror_view(draws.rows);
+      const auto writes = Kokkos::create_mirror_view(draws.writes);
+      for (int i = 0; i < envs; ++i) {
+        rows(i) = parts.replay.ring.view.row(slot, static_cast<std::uint32_t>(i));
+        writes(i) = slot;
+      }
+      Kokkos::deep_copy(draws.rows, rows);
+      Kokkos::deep_copy(draws.writes, writes);
+      float* n = numbers.data();
+      kernels::gather<TypeParam>(
+          parts.space, parts.replay.ring, parts.table, rules, parts.arguments.iteration, draws,
+          {states, actions, VectorRef<float, TypeParam>(n, envs), VectorRef<float, TypeParam>(n + envs, envs),
+           VectorRef<float, TypeParam>(n + 2 * envs, envs)});
+      parts.space.fence("vulpes::test::gather");
+      const auto gathered = to_host(states);
+      const auto ring = to_host(parts.replay.ring.rows);
+      const std::size_t bytes = static_cast<std::size_t>(width) * sizeof(float);
+      for (int i = 0; i < envs; ++i) {
+        EXPECT_EQ(std::memcmp(&gathered(i, 0), &before[static_cast<std::size_t>(i) * width], bytes), 0) << bar;
+        const int gap = parts.data.features.columns + kernels::account_input_count - 1;
+        distinct_gaps += gathered(i, gap) != 0 && gathered(i, gap) != gathered(envs + i, gap);
+        if (ring(rows(i)).flags != 0) continue;  // the account is in its next episode
+        ++inside;
+        EXPECT_EQ(std::memcmp(&gathered(envs + i, 0), &after[static_cast<std::size_t>(i) * width], bytes), 0) << bar;
+      }
+    }
+    EXPECT_GT(inside, 20 * envs);
+    EXPECT_EQ(distinct_gaps > 10 * envs, goals);
+    EXPECT_EQ(distinct_gaps == 0, !goals);
+  }
 }
 
 // The first windows are shortened at random, so that accounts do not reset together.

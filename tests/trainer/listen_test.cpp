@@ -112,7 +112,7 @@ TYPED_TEST(Listen, AStepLaunchesLabelledKernelsOnItsInstanceAndNothingElse) {
   for (std::size_t i = a_step; i < launches.size(); ++i) EXPECT_EQ(launches[i].name, launches[i - a_step].name);
   std::vector<Event> one(launches.begin(), launches.begin() + static_cast<std::ptrdiff_t>(a_step));
   std::cout << a_step << " launches a step on " << TypeParam::name() << ":\n" << names(one);
-  EXPECT_EQ(test::to_host(parts.learner->state)().iteration, 6u);
+  EXPECT_EQ(test::to_host(parts.learner->state)().now.iteration, 6u);
 }
 
 TYPED_TEST(Listen, CollectionLaunchesLabelledKernelsOnItsInstanceAndNothingElse) {
@@ -127,20 +127,23 @@ TYPED_TEST(Listen, CollectionLaunchesLabelledKernelsOnItsInstanceAndNothingElse)
   expect_nothing_but_launches<TypeParam>(listener);
 }
 
-// "Nothing copies weights between two stores": the learner allocates five buffers of the layout's size, a step none.
-TYPED_TEST(Listen, ALearnerAllocatesFiveBuffersOfTheLayout) {
+// "Nothing copies weights between two stores": the learner allocates five buffers of the layout's size, and four more
+// for the snapshot of a rollback; a step none.
+TYPED_TEST(Listen, ALearnerAllocatesFiveBuffersOfTheLayoutAndFourForItsSnapshot) {
   const kernels::NetworkShape shape = agent::network_shape(test::small_config().network, 20);
   const kernels::Network network(shape);
   const std::vector<float> initial = agent::initial_parameters(network, {1, 1});
-  Listener listener;
-  const Learner<TypeParam> learner(this->space, shape, initial, 3, 4);
-  listener.stop();
-  std::size_t buffers = 0;
-  for (const Event& e : listener.of(Event::allocation)) {
-    EXPECT_EQ(e.name.rfind("vulpes::", 0), 0u) << "allocation '" << e.name << "'";
-    buffers += e.bytes >= network.layout.size() * sizeof(float);
+  for (const bool snapshots : {false, true}) {
+    Listener listener;
+    const Learner<TypeParam> learner(this->space, shape, initial, {3, 4, false, snapshots});
+    listener.stop();
+    std::size_t buffers = 0;
+    for (const Event& e : listener.of(Event::allocation)) {
+      EXPECT_EQ(e.name.rfind("vulpes::", 0), 0u) << "allocation '" << e.name << "'";
+      buffers += e.bytes >= network.layout.size() * sizeof(float);
+    }
+    EXPECT_EQ(buffers, snapshots ? 9u : 5u) << names(listener.of(Event::allocation));
   }
-  EXPECT_EQ(buffers, 5u) << names(listener.of(Event::allocation));
 }
 
 }  // namespace

@@ -78,14 +78,14 @@ struct TrainingParts {
     for (const int t : network.output_weight) {  // far from ties, so that the greedy action is well defined
       for (std::size_t i = 0; i < network.layout[t].size(); ++i) parameters[network.layout[t].offset + i] *= 10.0f;
     }
-    learner.emplace(space, shape, parameters, c.optimiser.spectral_trunk, c.optimiser.spectral_output);
-    buffers = StepBuffers<Space>(space, shape, static_cast<int>(c.train.batch), 8);
+    learner.emplace(space, shape, parameters, learner_options(c));
+    buffers = StepBuffers<Space>(space, shape, step_parts(c, kernels::feature_groups(data.features, shape.state)), 8);
     replay.ring = kernels::ReplayRing<Space>(space, c.replay.rows, static_cast<int>(c.collect.envs),
                                              static_cast<int>(c.agent.n_step) + 1);
     replay.counts =
         allocate_zeroed<Kokkos::View<kernels::PriorityCounts, MemoryOf<Space>>>(space, "vulpes::test::counts");
     collect_buffers = kernels::CollectBuffers<Space>(space, shape, static_cast<int>(c.collect.envs));
-    rules = make_step_rules(c, key, -2, 2, 50);
+    rules = make_step_rules(c, key, -2, 2, 50, 0.01);
 
     starts = start_intervals(data, train, static_cast<std::size_t>(c.agent.n_step));
     arguments = make_collect_arguments(space, c, key, *learner, table, starts, train);
@@ -99,7 +99,8 @@ struct TrainingParts {
   void collect_bar() {
     trainer::collect_bar(space, arguments, *learner, collect_buffers, replay.ring, rules.gather.n_step);
   }
-  void step() { training_step(space, rules, *learner, buffers, replay, table); }
+  void step() { training_step(space, rules, *learner, buffers, replay, table, rules.periodic(steps++)); }
+  std::int64_t steps = 0;
 };
 
 }  // namespace vulpes::trainer::test
