@@ -152,8 +152,8 @@ class GuardedUpdate : public testing::Test {
   }
   std::vector<float> everything() const {
     std::vector<float> all;
-    for (const auto& v : {b.parameters, b.target, b.first_moment, b.second_moment}) {
-      all.insert(all.end(), v.data(), v.data() + size);
+    for (const float* v : {b.parameters.data(), b.target.data(), b.first_moment.data(), b.second_moment.data()}) {
+      all.insert(all.end(), v, v + size);
     }
     for (std::size_t w = 0; w < b.mask.extent(0); ++w) all.push_back(static_cast<float>(b.mask(w)));
     const int half = static_cast<int>(b.snapshot.singular.extent(0));
