@@ -3,7 +3,7 @@
 import shutil
 import unittest
 
-from vulpes_run import (DONE, INTERRUPTED, OTHER_PATHS, SIGNALS, FolderTest, digest, interrupt_after, main,
+from vulpes_run import (DONE, EVERYTHING, INTERRUPTED, OTHER_PATHS, SIGNALS, FolderTest, digest, interrupt_after, main,
                         parameter_hash, signal_process, touch_stop)  # fmt: skip
 
 
@@ -51,6 +51,9 @@ class Resume(FolderTest):
         self.equals_the_uninterrupted_run(
             {"agent.target": "per_branch", "agent.double_dqn": "false", "train.evaluate_with": "online",
              "train.checkpoint_epochs": 2, "train.updates": 7, "train.collect_steps": 3}, touch_stop)  # fmt: skip
+
+    def test_with_every_part_on(self):
+        self.equals_the_uninterrupted_run(EVERYTHING, signal_process(SIGNALS["SIGTERM"]))
 
     def test_several_stops_at_one_step(self):
         whole = self.trained("whole")

@@ -36,6 +36,13 @@ TINY = {
 OTHER_PATHS = {"agent.n_step": 3, "optimiser.spectral_trunk": 3, "optimiser.spectral_output": 4,
                "collect.explore": "softmax"}  # fmt: skip
 
+# Every part of learning, in steps few enough for TINY.
+EVERYTHING = {"network.survival": 0.7, "agent.scale_trunk_gradient": "true", "cql.weight": 0.01, "diversity.weight": 0.01,
+              "auxiliary.weight": 0.05, "hindsight.share": 0.5, "reward.goal_bonus": 0.2, "goal.spread": 0.05,
+              "pruning.sparsity": 0.6, "pruning.every": 30, "guard.spike_factor": 5, "guard.spike_floor": 0.001,
+              "guard.snapshot_steps": 20, "causal.every": 25, "causal.rows": 16, "optimiser.spectral_trunk": 2,
+              "optimiser.spectral_output": 3}  # fmt: skip
+
 
 def program() -> str:
     return str(Path(sys.argv[1]).resolve())
