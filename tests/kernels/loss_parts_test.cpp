@@ -287,7 +287,7 @@ TEST(LossPartsSpaces, AgreeBitForBit) {
 #if defined(KOKKOS_ENABLE_OPENMP)
   Parts<Kokkos::Serial, float> one(0.3, true, 64);
   Parts<Kokkos::OpenMP, float> many(0.3, true, 64);
-  many.online = one.online;
+  Kokkos::deep_copy(many.online, one.online);  // in place: the arguments point into it
   const auto run = [](auto& p) {
     p.in.cql = 0.3f;
     p.with_auxiliary(0.2);
