@@ -30,6 +30,7 @@ struct Training {
   io::Config config;
   trainer::Dataset data;
   Space space;
+  trainer::Lanes<Space> lanes{space};
   kernels::NetworkShape shape;
   kernels::MarketTable<Space> table;
   std::optional<trainer::Learner<Space>> learner;
@@ -38,6 +39,7 @@ struct Training {
   kernels::CollectBuffers<Space> collect_buffers;
   kernels::CollectArguments<Space> collect_arguments;
   trainer::StepRules rules;
+  std::optional<trainer::StepContext<Space>> context;
   kernels::WorkSizes sizes;
 
   /// A replay filled by random play; the iteration is past warm-up and blending.
@@ -94,6 +96,7 @@ struct Training {
     sizes.replay_rows = replay.ring.capacity();
     sizes.spectral_trunk = sizes.spectral_output = r.spectral;
 
+    context = {rules, *learner, buffers, replay, table};
     kernels::begin_episodes(space, collect_arguments, collect_buffers);
     kernels::refresh_new_priority(space, replay.ring);
     const int bars = std::min(replay.ring.slots, (1 << 15) / envs);
@@ -107,7 +110,7 @@ struct Training {
   void collect_bar() const {
     trainer::collect_bar(space, collect_arguments, *learner, collect_buffers, replay.ring, rules.gather.n_step);
   }
-  void step() const { trainer::training_step(space, rules, *learner, buffers, replay, table, {}); }
+  void step() const { trainer::training_step(lanes, *context, {}); }
 };
 
 template <class Space>

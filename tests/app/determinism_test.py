@@ -28,6 +28,30 @@ class Determinism(FolderTest):
         self.assert_same_result(self.trained("a", settings), self.trained("b", settings))
 
 
+    def test_graphs_and_their_failures_change_nothing(self):
+        """Whatever a step is launched as, and wherever recording it fails, the run is the same but for the log."""
+        whole = self.trained("mega", {"train.steps": 200})
+        ways = {"split": {"graph.mode": "split"}, "eager": {"graph.mode": "eager"}}
+        for phase in ("begin", "body", "end", "instantiate", "upload", "launch"):
+            for failures in (1, 3):
+                ways[f"{phase}-{failures}"] = {"debug.inject": "true", "inject.capture": phase, "inject.captures": failures}
+        for name, settings in ways.items():
+            run = self.run_in(name)
+            log = run.train({"train.steps": 200, **settings}).stderr
+            self.assertEqual(run.metrics(), whole.metrics(), name)
+            self.assertEqual(parameter_hash(run.newest()), parameter_hash(whole.newest()), name)
+            self.assertEqual(log.count("with a graph for each phase"), 1 if "-" in name else 0, name)
+            self.assertEqual(log.count("goes on without graphs"), 1 if name.endswith("-3") else 0, name)
+
+    def test_validation_changes_nothing(self):
+        on, off = self.trained("on"), self.trained("off", {"train.validate": "false"})
+        self.assertEqual(parameter_hash(on.newest()), parameter_hash(off.newest()))
+        unvalidated = [k for k in on.metrics()[0] if not k.startswith("validation_") and k != "best"]
+        for a, b in zip(on.metrics(), off.metrics(), strict=True):
+            self.assertEqual([a[k] for k in unvalidated], [b[k] for k in unvalidated])
+        self.assertEqual(parameter_hash(off.best()), off.summary()["folds"][0]["parameters"])
+
+
 class Folds(FolderTest):
     def test_a_fold_alone_equals_the_fold_among_others(self):
         settings = {"folds.kind": "rolling", "folds.count": 2, "train.steps": 200}

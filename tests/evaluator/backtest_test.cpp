@@ -284,8 +284,8 @@ TYPED_TEST(Backtest, ARuinedAccountStops) {
 
 TEST(MeanGrowth, IsAMeanOverDecisionsNotWalks) {
   std::vector<WalkResult> results(3);
-  for (const double g : {0.01, 0.03}) results[0].records.push_back({g, 0, 0, 0, 0, 0, {}, 1});
-  results[1].records.push_back({-0.01, 0, 0, 0, 0, 0, {}, 1});
+  for (const double g : {0.01, 0.03}) results[0].records.push_back({g, 0, 0, 0, 0, 0, {}});
+  results[1].records.push_back({-0.01, 0, 0, 0, 0, 0, {}});
   EXPECT_NEAR(mean_growth(results), 0.01, 1e-15);
   EXPECT_EQ(mean_growth({}), 0.0);
 }

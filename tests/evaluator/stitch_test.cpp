@@ -36,7 +36,6 @@ class WalkMaker {
     record.fill_units = units;
     record.fill_price = price;
     record.fee = fee;
-    record.valid = 1;
     walk_.records.push_back(record);
     return *this;
   }

@@ -5,8 +5,8 @@
 #include <limits>
 #include <vector>
 
-#include "vulpes/kernels/metrics.hpp"
 #include "vulpes/kernels/formulas/pruning.hpp"
+#include "vulpes/kernels/metrics.hpp"
 #include "vulpes/kernels/optimise.hpp"
 
 namespace vulpes::kernels {

@@ -52,6 +52,7 @@ auto to_host(const View& v) {
 template <class Space>
 struct TrainingParts {
   Space space;
+  Lanes<Space> lanes;
   io::Config config;
   Dataset data;
   RandomKey key{7, 1};
@@ -67,7 +68,7 @@ struct TrainingParts {
   StepRules rules;
 
   explicit TrainingParts(const Space& instance, const io::Config& c = small_config())
-      : space(instance), config(c), data(load_dataset(c)) {
+      : space(instance), lanes(instance), config(c), data(load_dataset(c)) {
     const Range train = data.folds[0].train;
     normaliser = market::Normaliser::fit(data.features, train.begin, train.end, c.features.clip, nullptr);
     features = normaliser.apply(data.features);
@@ -99,7 +100,8 @@ struct TrainingParts {
   void collect_bar() {
     trainer::collect_bar(space, arguments, *learner, collect_buffers, replay.ring, rules.gather.n_step);
   }
-  void step() { training_step(space, rules, *learner, buffers, replay, table, rules.periodic(steps++)); }
+  StepContext<Space> context() const { return {rules, *learner, buffers, replay, table}; }
+  void step() { training_step(lanes, context(), rules.periodic(steps++)); }
   std::int64_t steps = 0;
 };
 

@@ -1,8 +1,8 @@
 // Dense matrix products with fused epilogues, batched into one launch.
 //
 // Back ends are sibling files chosen by CMake: gemm_openblas.cpp (host spaces; register tiles of gemm_tiles.hpp where
-// these are faster), gemm_kokkos_kernels.cpp (any space that has no back end of its own). Matrices are row-major
-// blocks, so a head's slice of a wider buffer is an operand like any other.
+// these are faster), gemm_cublaslt_cuda.cpp, gemm_kokkos_kernels.cpp (any host space that asks for it). Matrices are
+// row-major blocks, so a head's slice of a wider buffer is an operand like any other.
 #pragma once
 
 #include "vulpes/core/gemm_kokkos_kernels.hpp"
@@ -27,6 +27,11 @@ struct Block {
 
 enum class Op { none, transpose };
 
+/// Of a device's float products; hosts compute in fp32 always. tf32: inputs are rounded to 10 bits of mantissa
+/// (relative error of a product about 5e-4), sums are in fp32.
+enum class Precision { fp32, tf32 };
+inline Precision precision_of(const std::string& name) { return name == "tf32" ? Precision::tf32 : Precision::fp32; }
+
 /// C = scale op(A) op(B) + accumulate * C, then the epilogue. Shapes: op(A) [M, K], op(B) [K, N], C [M, N].
 ///
 /// Epilogue, in this order, each optional: `column_bias` [N] is added to every row of C; `relu`; `mask` [M, N]
@@ -44,6 +49,7 @@ struct Product {
   bool relu = false;
   Block<const Real> mask;
   Real* row_sums = nullptr;
+  Precision precision = Precision::fp32;
 
   int m() const { return c.rows; }
   int n() const { return c.columns; }

@@ -1,6 +1,4 @@
-// Portable back end: Kokkos Kernels, for any space without a back end of its own.
-//
-// KokkosBlas::gemm keeps one library handle a process, so this path is for eager execution; it is not for capture.
+// Portable back end: Kokkos Kernels.
 #include <KokkosBlas3_gemm.hpp>
 #include <Kokkos_Profiling_ScopedRegion.hpp>
 
@@ -67,7 +65,6 @@ const char* gemm_description() {
 #if defined(VULPES_HOST_GEMM_KOKKOS_KERNELS)
 VULPES_FOR_EACH_HOST_SPACE(INSTANTIATE)
 #endif
-VULPES_FOR_CUDA_SPACE(INSTANTIATE)
 #undef INSTANTIATE
 
 }  // namespace vulpes

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "vulpes/core/transfer.hpp"
+
 namespace vulpes::evaluator {
 
 std::vector<Walk> make_walks(std::size_t begin, std::size_t end, const std::vector<std::int32_t>& segments,
@@ -22,59 +24,85 @@ std::vector<Walk> make_walks(std::size_t begin, std::size_t end, const std::vect
 }
 
 template <class Space>
-std::vector<WalkResult> backtest(const Space& space, const Actor<Space>& actor,
-                                 const kernels::MarketTable<Space>& table, const market::AccountRules& rules,
-                                 std::uint32_t window, const std::vector<Walk>& walks, bool keep_states) {
-  std::vector<WalkResult> results(walks.size());
-  if (walks.empty()) return results;
-  const int count = static_cast<int>(walks.size());
-  int steps = 0;
-  for (const Walk& w : walks) steps = std::max(steps, static_cast<int>(w.end - w.begin) - 1);
-
-  const kernels::BacktestBuffers<Space> buffers(space, actor.network.shape, count, steps);
-  const auto accounts = Kokkos::create_mirror_view(Kokkos::HostSpace(), buffers.state);
+Backtester<Space>::Backtester(const Space& space, const Actor<Space>& actor, const kernels::MarketTable<Space>& table,
+                              const market::AccountRules& rules, std::uint32_t window, std::vector<Walk> walks)
+    : space_(space), network_(actor.network), walks_(std::move(walks)) {
+  if (walks_.empty()) return;
+  for (const Walk& w : walks_) steps_ = std::max(steps_, static_cast<int>(w.end - w.begin) - 1);
+  const int count = static_cast<int>(walks_.size());
+  buffers_ = kernels::BacktestBuffers<Space>(space_, network_.shape, count, steps_);
+  end_ = decltype(end_)("vulpes::backtest::end", count);
+  records_ = decltype(records_)(Kokkos::view_alloc(Kokkos::WithoutInitializing, "vulpes::backtest::host_records"),
+                                steps_, count);
+  std::vector<kernels::BacktestAccount> accounts(walks_.size());
   for (int i = 0; i < count; ++i) {
-    accounts(i) = {};
-    accounts(i).account = market::open_account(rules);
-    accounts(i).bar = walks[i].begin;
-    accounts(i).end = walks[i].end;
-    accounts(i).goal_start = rules.initial_equity;
+    accounts[i] = {};
+    accounts[i].account = market::open_account(rules);
+    accounts[i].bar = walks_[i].begin;
+    accounts[i].end = walks_[i].end;
+    accounts[i].goal_start = rules.initial_equity;
   }
-  Kokkos::deep_copy(space, buffers.state, accounts);
-  kernels::BacktestArguments<Space> arguments;
-  arguments.shape = actor.network.shape;
-  arguments.support = actor.support;
-  arguments.rules = rules;
-  arguments.goal = actor.goal;
-  arguments.window = window;
-  arguments.bias = actor.parameters.data() + actor.network.layout[actor.network.output_bias].offset;
-  arguments.table = table;
-  kernels::begin_backtest(space, arguments, buffers);
-  const int width = actor.network.shape.state;
-  for (int step = 0; step < steps; ++step) {
-    if (keep_states) {
-      const auto input = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), buffers.activations.input);
+  start_ = upload(space_, "vulpes::backtest::start", accounts);
+  arguments_.shape = network_.shape;
+  arguments_.support = actor.support;
+  arguments_.rules = rules;
+  arguments_.goal = actor.goal;
+  arguments_.window = window;
+  arguments_.table = table;
+}
+
+template <class Space>
+std::vector<WalkResult> Backtester<Space>::run(const Vector<float, Space>& parameters, bool keep_states) {
+  std::vector<WalkResult> results(walks_.size());
+  if (walks_.empty()) return results;
+  const int count = static_cast<int>(walks_.size()), width = network_.shape.state;
+  kernels::BacktestArguments<Space> arguments = arguments_;
+  arguments.bias = parameters.data() + network_.layout[network_.output_bias].offset;
+  Kokkos::deep_copy(space_, buffers_.state, start_);
+  kernels::begin_backtest(space_, arguments, buffers_);
+  const auto bars = [space = space_, network = network_, arguments, buffers = buffers_,
+                     weights = parameters.data()](int n) {
+    for (int i = 0; i < n; ++i) {
+      kernels::forward<Space, float>(space, network, weights, buffers.activations, buffers.activations.rows);
+      kernels::backtest_step(space, arguments, buffers);
+    }
+  };
+  if (keep_states) {
+    for (int step = 0; step < steps_; ++step) {
+      const auto input = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), buffers_.activations.input);
       for (int i = 0; i < count; ++i) {
-        if (step + 1 < static_cast<int>(walks[i].end - walks[i].begin)) {
+        if (step + 1 < static_cast<int>(walks_[i].end - walks_[i].begin)) {
           results[i].states.insert(results[i].states.end(), &input(i, 0), &input(i, 0) + width);
         }
       }
+      bars(1);
     }
-    kernels::forward<Space, float>(space, actor.network, actor.parameters.data(), buffers.activations,
-                                   buffers.activations.rows);
-    kernels::backtest_step(space, arguments, buffers);
+  } else if (unrolled == 1) {
+    bars(steps_);
+  } else {
+    Replayed<Space>& piece = pieces_[parameters.data()];
+    for (int step = 0; step < steps_; step += unrolled) piece.run(space_, [&] { return [bars] { bars(unrolled); }; });
   }
-  const auto records = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), buffers.records);
+  Kokkos::deep_copy(space_, end_, buffers_.state);
+  Kokkos::deep_copy(space_, records_, buffers_.records);
+  space_.fence("vulpes::backtest::results");
   for (int i = 0; i < count; ++i) {
     WalkResult& r = results[i];
-    r.walk = walks[i];
-    r.start_equity = rules.initial_equity;
-    const int length = static_cast<int>(walks[i].end - walks[i].begin) - 1;
-    for (int step = 0; step < length && records(step, i).valid; ++step) r.records.push_back(records(step, i));
+    r.walk = walks_[i];
+    r.start_equity = arguments.rules.initial_equity;
+    const int length = static_cast<int>(walks_[i].end - walks_[i].begin) - 1, made = static_cast<int>(end_(i).steps);
+    for (int step = 0; step < made; ++step) r.records.push_back(records_(step, i));
     if (keep_states) r.states.resize(r.records.size() * width);
-    r.ruined = static_cast<int>(r.records.size()) < length;
+    r.ruined = made < length;
   }
   return results;
+}
+
+template <class Space>
+std::vector<WalkResult> backtest(const Space& space, const Actor<Space>& actor,
+                                 const kernels::MarketTable<Space>& table, const market::AccountRules& rules,
+                                 std::uint32_t window, const std::vector<Walk>& walks, bool keep_states) {
+  return Backtester<Space>(space, actor, table, rules, window, walks).run(actor.parameters, keep_states);
 }
 
 double mean_growth(const std::vector<WalkResult>& results) {
@@ -88,6 +116,7 @@ double mean_growth(const std::vector<WalkResult>& results) {
 }
 
 #define INSTANTIATE(S)                                                                                               \
+  template class Backtester<S>;                                                                                      \
   template std::vector<WalkResult> backtest<S>(const S&, const Actor<S>&, const kernels::MarketTable<S>&,            \
                                                const market::AccountRules&, std::uint32_t, const std::vector<Walk>&, \
                                                bool);

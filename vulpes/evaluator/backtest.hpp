@@ -1,9 +1,11 @@
 // Runs a policy over bars with the account of training.
 #pragma once
 
+#include <map>
 #include <vector>
 
 #include "vulpes/agent/agent.hpp"
+#include "vulpes/core/graph.hpp"
 #include "vulpes/kernels/backtest.hpp"
 
 namespace vulpes::evaluator {
@@ -38,9 +40,38 @@ struct Actor {
   kernels::GoalRules goal = {};
 };
 
-/// Walks all accounts at once, greedily; each starts with rules.initial_equity. `window`: decisions of a training
-/// episode, after which the goal begins again from the present equity. Results are in the order of `walks`.
-/// With `keep_states`, the network's inputs are copied back at every bar (slow).
+/// A backtest of given walks that can be run again: buffers and recorded bars are kept.
+///
+/// All accounts walk at once, greedily; each starts with rules.initial_equity. `window`: decisions of a training
+/// episode, after which the goal begins again from the present equity. Memory grows with the walks' records only.
+template <class Space>
+class Backtester {
+ public:
+  /// Works on `space` alone; waits for nothing else but where it allocates.
+  Backtester(const Space& space, const Actor<Space>& actor, const kernels::MarketTable<Space>& table,
+             const market::AccountRules& rules, std::uint32_t window, std::vector<Walk> walks);
+
+  /// With the actor's network and `parameters`, which must stay where they are until the last run with them. Results
+  /// are in the order of the walks. With `keep_states`, the network's inputs are copied back at every bar (slow).
+  std::vector<WalkResult> run(const Vector<float, Space>& parameters, bool keep_states = false);
+
+ private:
+  /// Bars of one recorded piece; accounts that ended do nothing in the bars that are left of it.
+  static constexpr int unrolled = is_host_space<Space> ? 1 : 32;
+
+  Space space_;
+  kernels::Network network_;
+  kernels::BacktestArguments<Space> arguments_;
+  std::vector<Walk> walks_;
+  int steps_ = 0;
+  kernels::BacktestBuffers<Space> buffers_;
+  Vector<kernels::BacktestAccount, Space> start_;
+  Kokkos::View<kernels::BacktestAccount*, Kokkos::LayoutRight, Kokkos::SharedHostPinnedSpace> end_;
+  Kokkos::View<kernels::BacktestRecord**, Kokkos::LayoutRight, Kokkos::SharedHostPinnedSpace> records_;
+  std::map<const float*, Replayed<Space>> pieces_;  ///< by parameters
+};
+
+/// One run of a Backtester.
 template <class Space>
 std::vector<WalkResult> backtest(const Space& space, const Actor<Space>& actor,
                                  const kernels::MarketTable<Space>& table, const market::AccountRules& rules,

@@ -190,6 +190,19 @@ struct InjectConfig {
   std::int64_t grad_spike_step = -1;
   std::int64_t grad_spike_steps = 1;
   double grad_spike_factor = 1e6;
+  std::string capture = "none";
+  std::int64_t captures = 1;
+};
+
+/// How devices that have graphs launch a step.
+struct GraphConfig {
+  std::string mode = "mega";
+};
+
+/// Precision of matrix products where a device has a choice.
+struct GemmConfig {
+  std::string forward = "tf32";
+  std::string backward = "fp32";
 };
 
 struct TrainConfig {
@@ -202,6 +215,7 @@ struct TrainConfig {
   std::int64_t keep = 3;
   std::int64_t checkpoint_epochs = 1;
   std::string evaluate_with = "target";
+  bool validate = true;
 };
 
 struct FoldsConfig {
@@ -237,6 +251,8 @@ struct Config {
   FoldsConfig folds;
   DebugConfig debug;
   InjectConfig inject;
+  GraphConfig graph;
+  GemmConfig gemm;
 };
 
 /// Allowed interval of a number, ends included.
@@ -403,11 +419,13 @@ void visit_settings(ConfigRef& c, Visitor&& v) {
   v("train.epoch_steps", c.train.epoch_steps, "steps between validations", Bounds{1, 1e9});
   v("train.updates", c.train.updates, "gradient steps after each collection", Bounds{1, 1e6});
   v("train.collect_steps", c.train.collect_steps, "bar-steps of every account in each collection", Bounds{1, 1e6});
-  v("train.patience", c.train.patience, "epochs without a better validation before stopping; 0: never", Bounds{0, 1e6});
+  v("train.patience", c.train.patience,
+    "epochs without a better validation before stopping, which is known an epoch later; 0: never", Bounds{0, 1e6});
   v("train.keep", c.train.keep, "full checkpoints kept", Bounds{1, 1000});
   v("train.checkpoint_epochs", c.train.checkpoint_epochs, "epochs between full checkpoints", Bounds{1, 1e6});
   v("train.evaluate_with", c.train.evaluate_with, "parameters that are validated and kept",
     Choices{"target", "online"});
+  v("train.validate", c.train.validate, "validate after each epoch; else the last parameters are the best", Choices{});
 
   v("folds.kind", c.folds.kind, "walk-forward folds", Choices{"single", "rolling", "anchored"});
   v("folds.count", c.folds.count, "number of folds", Bounds{1, 1000});
@@ -423,6 +441,13 @@ void visit_settings(ConfigRef& c, Visitor&& v) {
     Bounds{-1, 1e12});
   v("inject.grad_spike_steps", c.inject.grad_spike_steps, "how many such steps", Bounds{1, 1e12});
   v("inject.grad_spike_factor", c.inject.grad_spike_factor, "by how much", Bounds{0, 1e30});
+  v("inject.capture", c.inject.capture, "phase in which recording a graph fails",
+    Choices{"none", "begin", "body", "end", "instantiate", "upload", "launch"});
+  v("inject.captures", c.inject.captures, "how many recordings of a fold fail", Bounds{1, 1e12});
+  v("graph.mode", c.graph.mode, "a training step as one graph, as one for each phase, or kernel by kernel (CUDA)",
+    Choices{"mega", "split", "eager"});
+  v("gemm.forward", c.gemm.forward, "precision of the forward products (CUDA)", Choices{"tf32", "fp32"});
+  v("gemm.backward", c.gemm.backward, "precision of the backward products (CUDA)", Choices{"fp32", "tf32"});
 }
 
 }  // namespace vulpes::io

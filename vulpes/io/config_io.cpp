@@ -358,9 +358,9 @@ std::vector<std::string> cross_problems(const Config& c) {
           "'folds.embargo' = " + text(c.folds.embargo) +
               " must be 0 or at least 'agent.n_step' + 1 = " + text(c.agent.n_step + 1));
 
-  require(c.debug.inject || (c.inject.nan_step < 0 && c.inject.grad_spike_step < 0),
-          "'inject.nan_step' and 'inject.grad_spike_step' damage training on purpose: set 'debug.inject' = true to "
-          "mean it");
+  require(c.debug.inject || (c.inject.nan_step < 0 && c.inject.grad_spike_step < 0 && c.inject.capture == "none"),
+          "'inject.nan_step', 'inject.grad_spike_step' and 'inject.capture' break things on purpose: set "
+          "'debug.inject' = true to mean it");
   require(c.pruning.begin_fraction <= c.pruning.end_fraction,
           "'pruning.begin_fraction' = " + text(c.pruning.begin_fraction) +
               " must be at most 'pruning.end_fraction' = " + text(c.pruning.end_fraction));

@@ -80,7 +80,6 @@ void backtest_step(const Space& space, const BacktestArguments<Space>& arguments
             record.action[0] = action.exposure;
             record.action[1] = action.order;
             record.action[2] = action.urgency;
-            record.valid = 1;
             ++b.steps;
             ++b.bar;
             if (outcome.ruined) b.end = b.bar;

@@ -25,7 +25,6 @@ struct BacktestRecord {
   double exposure;  ///< after the bar, at its close
   double fill_units, fill_price, fee;
   std::uint8_t action[branches];
-  std::uint8_t valid;  ///< 0 where the account had ended before
 };
 
 template <class Space>

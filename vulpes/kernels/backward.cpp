@@ -83,6 +83,7 @@ void input_gradients(const Runner& run, const BackwardPass<Space, Real>& pass, R
   const auto multiply = [&](const char* label, const Product<Real>& p) {
     ProductBatch<Real> batch;
     batch.add(p);
+    batch.products[0].precision = network.backward;
     run.multiply(label, batch);
   };
   const Block<Real> dhidden = own(block_of(pass.buffers.hidden)), dh = own(block_of(pass.buffers.trunk2));
@@ -92,6 +93,7 @@ void input_gradients(const Runner& run, const BackwardPass<Space, Real>& pass, R
   for (int head = 0; head < heads; ++head) {
     const int hh = s.head_hidden;
     Product<Real> p;
+    p.precision = network.backward;
     p.op_a = Op::transpose;
     p.a = pass.head_gradient(head).columns_from(range.begin, range.count);
     p.b = pass.weight(network.output_weight[head]);
@@ -138,6 +140,7 @@ void weight_gradients(const Space& space, const BackwardPass<Space, Real>& pass)
   const auto add = [&](const Product<Real>& p) {
     if (batch.full()) launch();
     batch.add(p);
+    batch.products[batch.count - 1].precision = network.backward;
   };
   const int hh = network.shape.head_hidden;
   for (int head = 0; head < heads; ++head) {  // dO = dL hidden

@@ -42,6 +42,7 @@ void forward_rows(const Runner& run, const Network& network, const ForwardPass<S
     for (int i = 0; i < count; ++i) {
       const RowRange r = ranges[i];
       batch.add(relu_layer<Real>(x.rows_from(r.begin, r.count), w, bias(b), y.rows_from(r.begin, r.count)));
+      batch.products[i].precision = network.forward;
     }
     run.multiply(label, batch);
   };
@@ -73,6 +74,7 @@ void forward_rows(const Runner& run, const Network& network, const ForwardPass<S
     for (int head = 0; head < heads; ++head) {
       Product<Real> p;
       p.op_b = Op::transpose;
+      p.precision = network.forward;
       p.a = weight(network.output_weight[head]);
       p.b = block_of(a.hidden).rows_from(r.begin, r.count).columns_from(head * s.head_hidden, s.head_hidden);
       p.c = a.logit_columns(r.begin, r.count).rows_from(network.head_first_logit(head), network.head_outputs(head));

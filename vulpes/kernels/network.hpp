@@ -52,6 +52,7 @@ inline constexpr int width_multiple = 8;
 /// Where each tensor is; offsets into a buffer of `layout`.
 struct Network {
   NetworkShape shape;
+  Precision forward = Precision::fp32, backward = Precision::fp32;  ///< of the products
   ParameterLayout layout;
   // Indices into layout.tensors().
   int trunk_weight[2], trunk_bias[2];

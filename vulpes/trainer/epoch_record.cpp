@@ -2,34 +2,30 @@
 
 #include <unistd.h>
 
-#include <bit>
-#include <cmath>
 #include <fstream>
 
 namespace vulpes::trainer {
 
 template <class Space>
-void add_weight_figures(const Space& space, const Learner<Space>& learner, io::Record& record) {
-  const auto squares =
-      allocate<Vector<double, Space>>(space, "vulpes::metrics::weight_squares_out", learner.work.chunks.extent(0));
-  kernels::weight_squares(space, learner.work, learner.buffers.parameters, squares);
-  space.fence("vulpes::metrics::weights");
-  const std::vector<double> sums = download(squares);
-  const std::vector<kernels::TensorGroup> groups = download(learner.work.groups);
-  double by_group[kernels::tensor_groups] = {};
-  for (std::size_t i = 0; i < sums.size(); ++i) by_group[static_cast<int>(groups[i])] += sums[i];
-  for (int g = 0; g < kernels::tensor_groups; ++g) {
-    record.emplace_back(std::string("weight_norm_") + kernels::tensor_group_names[g], std::sqrt(by_group[g]));
-  }
+EpochFigures<Space>::EpochFigures(const Space& space, const StepContext<Space>& context) {
+  const Learner<Space>& learner = context.learner;
+  sources_.work = learner.work;
+  sources_.parameters = learner.buffers.parameters;
+  sources_.mask = learner.buffers.mask;
+  sources_.sigma = learner.spectral.sigma;
+  sources_.state = learner.state;
+  sources_.counts = context.replay.counts;
+  sources_.largest = context.replay.ring.largest;
+  sources_.deltas = context.buffers.causal.records;
+  sources_.records = context.buffers.records;
+  sources_.squares = allocate<Vector<double, Space>>(space, "vulpes::metrics::squares", learner.work.chunks.extent(0));
+  shared_ = kernels::SharedFigures("vulpes::metrics::shared", static_cast<std::size_t>(sources_.size()));
+}
 
-  if (learner.buffers.mask.extent(0) > 0) {
-    double pruned = 0, weights = 0;
-    for (const std::uint32_t word : download(learner.buffers.mask)) pruned += std::popcount(word);
-    for (const TensorSlice& t : learner.network.layout.tensors()) weights += t.is_weight ? t.size() : 0;
-    record.emplace_back("sparsity", pruned / weights);
-  }
-  const std::vector<float> sigma = download(learner.spectral.sigma);
-  for (std::size_t i = 0; i < sigma.size(); ++i) record.emplace_back("sigma_" + learner.spectral.names[i], sigma[i]);
+template <class Space>
+void EpochFigures<Space>::queue(const Space& space) {
+  kernels::epoch_figures(space, sources_, shared_);
+  written_.record(space);
 }
 
 std::optional<double> resident_megabytes() {
@@ -39,7 +35,7 @@ std::optional<double> resident_megabytes() {
   return static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGESIZE)) / 1e6;
 }
 
-#define INSTANTIATE(S) template void add_weight_figures<S>(const S&, const Learner<S>&, io::Record&);
+#define INSTANTIATE(S) template class EpochFigures<S>;
 VULPES_FOR_EACH_SPACE(INSTANTIATE)
 #undef INSTANTIATE
 

@@ -1,7 +1,10 @@
-// The metrics of an epoch, from what the device recorded.
+// The metrics of an epoch, from what the device left behind it.
 #pragma once
 
-#include "vulpes/evaluator/backtest.hpp"
+#include <cmath>
+#include <optional>
+
+#include "vulpes/core/instances.hpp"
 #include "vulpes/io/records.hpp"
 #include "vulpes/trainer/learner.hpp"
 #include "vulpes/trainer/step.hpp"
@@ -9,13 +12,13 @@
 namespace vulpes::trainer {
 
 /// Means over the epoch's accepted steps (a refused step's losses may be NaN): every loss, Q, gradient norms, clipping;
-/// the count of refused ones. `records` is the device ring, steps [first, last) of it are the epoch's.
-template <class Records>
+/// the count of refused ones. `records` [rows, step_outputs] is the ring that the
+/// device wrote, steps [first, last) of it are the epoch's.
 class EpochMeans {
  public:
-  EpochMeans(const Records& records, std::int64_t first, std::int64_t last) {
+  EpochMeans(const double* records, std::int64_t rows, std::int64_t first, std::int64_t last) {
     for (std::int64_t s = first; s < last; ++s) {
-      const auto record = [&](int k) { return records(static_cast<std::size_t>(s) % records.extent(0), k); };
+      const auto record = [&](int k) { return records[s % rows * kernels::step_outputs + k]; };
       if (record(kernels::skip_out) != 0) {
         ++skipped_;
         continue;
@@ -43,9 +46,34 @@ class EpochMeans {
   std::int64_t used_ = 0, skipped_ = 0, clipped_ = 0;
 };
 
-/// Appends weight norm by tensor group, sparsity and sigma of each bounded matrix to `record`. Reads device memory.
+/// Figures, causal measurements and step records as they were at a point of the device's queue. The host reads them
+/// later, without having stopped the device.
 template <class Space>
-void add_weight_figures(const Space& space, const Learner<Space>& learner, io::Record& record);
+class EpochFigures {
+ public:
+  EpochFigures() = default;
+  EpochFigures(const Space& space, const StepContext<Space>& context);
+
+  /// Queues their writing behind the work that `space` holds now.
+  void queue(const Space& space);
+  /// Waits for it; what follows may be called after.
+  void wait() const { written_.wait(); }
+  double figure(int k) const { return shared_(k); }
+  double sigma(std::size_t matrix) const { return shared_(kernels::sigma_figure + matrix); }
+  /// Row `row` of the ring of causal measurements.
+  double delta(std::int64_t row, std::size_t group) const {
+    return shared_(sources_.figures() + row % sources_.deltas.extent(0) * sources_.deltas.extent(1) + group);
+  }
+  EpochMeans means(std::int64_t first, std::int64_t last) const {
+    return {shared_.data() + sources_.figures() + sources_.deltas.size(),
+            static_cast<std::int64_t>(sources_.records.extent(0)), first, last};
+  }
+
+ private:
+  kernels::EpochSources<Space> sources_;
+  kernels::SharedFigures shared_;
+  Event<Space> written_;
+};
 
 /// Resident memory of this process in MB; nothing where the system does not say.
 std::optional<double> resident_megabytes();

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "vulpes/core/errors.hpp"
 #include "vulpes/core/runtime.hpp"
@@ -78,7 +79,7 @@ MemoryEstimate estimate_memory(const io::Config& c, std::size_t bars, int featur
   MemoryEstimate m;
   m.replay = slots * envs * (sizeof(kernels::ReplayRow) + 8) + slots * envs / 31 * 8;
   const bool snapshots = c.guard.patience > 0;
-  m.network = (snapshots ? 9 : 5) * 4 * network.layout.size();
+  m.network = ((snapshots ? 9 : 5) + (c.train.validate ? 2 : 0)) * 4 * network.layout.size();
   const std::size_t column = 4 * (batch + kernels::column_padding);
   m.step = activation_bytes(s, 2 * batch) + activation_bytes(s, batch) - 4 * batch * s.state +
            4 * batch * (s.hidden_width() + 2 * s.hidden2 + s.hidden1) +
@@ -96,8 +97,8 @@ std::size_t estimate_checkpoint(const io::Config& c, int feature_columns) {
   const kernels::Network network(agent::network_shape(c.network, feature_columns));
   const auto envs = static_cast<std::size_t>(c.collect.envs);
   const std::size_t rows = (static_cast<std::size_t>(c.replay.rows) + envs - 1) / envs * envs;
-  // One policy, and online, target and moments, which a snapshot has too.
-  const std::size_t buffers = c.guard.patience > 0 ? 9 : 5;
+  // One policy, and online, target and moments, which a snapshot has too; the policy that was validated last.
+  const std::size_t buffers = (c.guard.patience > 0 ? 9 : 5) + (c.train.validate ? 1 : 0);
   return buffers * 4 * network.layout.parameter_count() + rows * (sizeof(kernels::ReplayRow) + 4) +
          envs * sizeof(kernels::Environment);
 }
@@ -107,6 +108,7 @@ FoldTrainer<Space>::FoldTrainer(const io::Config& config, const Dataset& data, c
     : config_(config),
       data_(data),
       fold_(fold),
+      lanes_(instance_of<Space>(Queue::main)),
       key_{static_cast<std::uint32_t>(config.run.seed), static_cast<std::uint32_t>(fold.number)} {
   std::vector<std::string> warnings;
   normaliser_ =
@@ -116,8 +118,7 @@ FoldTrainer<Space>::FoldTrainer(const io::Config& config, const Dataset& data, c
   const int columns = data.features.columns;
   table_ = kernels::MarketTable<Space>(space_, data.account_bars, normaliser_.apply(data.features), columns,
                                        data.bars.segment);
-  validation_walks_ = walks_of(data, fold.validation, static_cast<std::size_t>(config.collect.window));
-  throw_if<InputError>(validation_walks_.empty(),
+  throw_if<InputError>(walks_of(data, fold.validation, static_cast<std::size_t>(config.collect.window)).empty(),
                        data.source + ": fold " + std::to_string(fold.number) + ": no usable validation bar");
 
   const kernels::NetworkShape shape = agent::network_shape(config.network, columns);
@@ -151,10 +152,43 @@ void FoldTrainer<Space>::prepare_rules(double vmin, double vmax, double reward_s
 }
 
 template <class Space>
+void FoldTrainer<Space>::begin_training() {
+  StepContext<Space> context{rules_, *learner_, buffers_, replay_, table_};
+  figures_ = EpochFigures<Space>(space_, context);
+  if (config_.train.validate) {
+    const evaluator::Actor<Space> actor{learner_->network, rules_.support, validated_parameters(),
+                                        collect_arguments_.goal};
+    validator_ = std::make_unique<Validator<Space>>(
+        actor, table_, collect_arguments_.rules, collect_arguments_.window,
+        walks_of(data_, fold_.validation, static_cast<std::size_t>(config_.collect.window)));
+  }
+  runner_.emplace(lanes_, std::move(context), graph_mode(config_.graph.mode),
+                  GraphFaults{graph_phase(config_.inject.capture), config_.inject.captures});
+  space_.fence("vulpes::fold_trainer::ready");
+}
+
+template <class Space>
 void FoldTrainer<Space>::collect(std::int64_t bar_steps) {
-  kernels::refresh_new_priority(space_, replay_.ring);
-  for (std::int64_t i = 0; i < bar_steps; ++i) {
-    collect_bar(space_, collect_arguments_, *learner_, collect_buffers_, replay_.ring, rules_.gather.n_step);
+  // Some tens of bars a piece: a recorded one does not grow with the collection.
+  constexpr std::int64_t piece_bars = 32;
+  for (std::int64_t done = 0; done < bar_steps; done += piece_bars) {
+    const std::int64_t bars = std::min(piece_bars, bar_steps - done);
+    const bool first = done == 0;
+    const auto report = [](const std::string& why) {
+      io::log()->warn("collection could not be run as a graph ({}); it goes on without", why);
+    };
+    auto piece = collections_.find({bars, first});
+    if (piece == collections_.end()) {
+      piece =
+          collections_.emplace(std::pair(bars, first), Replayed<Space>(config_.graph.mode != "eager", report)).first;
+    }
+    piece->second.run(space_, [&] {
+      return [space = space_, arguments = collect_arguments_, learner = *learner_, buffers = collect_buffers_,
+              ring = replay_.ring, n_step = rules_.gather.n_step, bars, first] {
+        if (first) kernels::refresh_new_priority(space, ring);
+        for (std::int64_t i = 0; i < bars; ++i) collect_bar(space, arguments, learner, buffers, ring, n_step);
+      };
+    });
   }
   progress_.bar_steps += bar_steps * replay_.ring.envs;
 }
@@ -170,6 +204,8 @@ void FoldTrainer<Space>::prefill() {
   const std::int64_t least = std::max<std::int64_t>(config_.replay.learning_starts, config_.train.batch);
   collect(std::min<std::int64_t>((least + envs - 1) / envs + config_.agent.n_step, replay_.ring.slots));
   collect_arguments_.exploration = exploration;
+  collections_.clear();
+  space_.fence("vulpes::fold_trainer::prefill");
 
   double vmin = config_.agent.vmin, vmax = config_.agent.vmax;
   if (vmin == 0 && vmax == 0) {
@@ -190,23 +226,13 @@ void FoldTrainer<Space>::prefill() {
     vmax = ends.vmax;
   }
   prepare_rules(vmin, vmax, reward_scale_);
+  begin_training();
   io::log()->info("fold {}: {} rows collected at random; reward scale {:.4g}, support [{:.4g}, {:.4g}]", fold_.number,
                   progress_.bar_steps, reward_scale_, vmin, vmax);
 }
 
 template <class Space>
-double FoldTrainer<Space>::validate(std::vector<evaluator::WalkResult>* results) const {
-  const bool averaged = config_.train.evaluate_with == "target";
-  const evaluator::Actor<Space> actor{learner_->network, rules_.support,
-                                      averaged ? learner_->buffers.target : learner_->buffers.parameters,
-                                      collect_arguments_.goal};
-  *results = evaluator::backtest(space_, actor, table_, collect_arguments_.rules, collect_arguments_.window,
-                                 validation_walks_);
-  return evaluator::mean_growth(*results);
-}
-
-template <class Space>
-std::optional<io::Record> FoldTrainer<Space>::run_epoch(const std::function<bool()>& stop) {
+std::optional<std::vector<EpochResult>> FoldTrainer<Space>::run_epoch(const std::function<bool()>& stop) {
   const std::int64_t first = progress_.epoch * config_.train.epoch_steps, resumed = progress_.steps;
   const std::int64_t last = std::min(config_.train.steps, first + config_.train.epoch_steps);
   const double began = seconds_now();
@@ -215,46 +241,80 @@ std::optional<io::Record> FoldTrainer<Space>::run_epoch(const std::function<bool
     if (stop()) return std::nullopt;
     collect(config_.train.collect_steps);
     const std::int64_t updates = std::min(config_.train.updates, last - progress_.steps);
-    for (std::int64_t i = 0; i < updates; ++i) {
-      training_step(space_, rules_, *learner_, buffers_, replay_, table_, rules_.periodic(progress_.steps + i));
-    }
+    for (std::int64_t i = 0; i < updates; ++i) runner_->run(rules_.periodic(progress_.steps + i));
     progress_.steps += updates;
   }
-  const auto records = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), buffers_.records);
-  const kernels::StepCounters counters = this->counters();
-  if (counters.stopped) return std::nullopt;
-  const auto counts = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), replay_.counts);
-  const auto largest = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), replay_.ring.largest);
-  const double trained = seconds_now() - began;
   ++progress_.epoch;
+  // A device says so with the epoch's figures, which are read when its next epoch is under way.
+  if (is_host_space<Space> && counters().stopped) return std::nullopt;
+  const double seconds = seconds_now() - began;
 
-  std::vector<evaluator::WalkResult> results;
-  const double score = validate(&results);
-  const double validated = seconds_now() - began - trained;
-  if (progress_.best_step == 0 || score > progress_.best_score) {
-    progress_.best_score = score;
-    progress_.best_step = progress_.steps;
-    progress_.epochs_without_gain = 0;
-  } else {
-    ++progress_.epochs_without_gain;
-  }
+  std::vector<EpochResult> results;
+  const auto report = [&] {
+    if (!evaluate_open_epoch()) return false;
+    results.push_back(report_open_epoch());
+    return true;
+  };
+  if (validator_) validator_->submit(space_, validated_parameters());
+  if (open_ && !report()) return std::nullopt;
+  OpenEpoch& open = open_.emplace();
+  open.number = progress_.epoch;
+  open.first = first;
+  open.steps = progress_.steps;
+  open.bar_steps = progress_.bar_steps;
+  open.steps_a_second = static_cast<double>(progress_.steps - resumed) / seconds;
+  open.bar_steps_a_second = static_cast<double>(progress_.bar_steps - bars_before) / seconds;
+  figures_.queue(space_);
   progress_.finished = progress_.steps >= config_.train.steps ||
                        (config_.train.patience > 0 && progress_.epochs_without_gain >= config_.train.patience);
+  if (progress_.finished && !report()) return std::nullopt;
+  return results;
+}
 
-  const EpochMeans means(records, first, progress_.steps);
-  double turnover = 0, exposure = 0, bars = 0;
-  for (const evaluator::WalkResult& r : results) {
-    for (const kernels::BacktestRecord& b : r.records) {
-      turnover += std::abs(b.fill_units * b.fill_price) / b.equity;
-      exposure += std::abs(b.exposure);
-      ++bars;
-    }
+template <class Space>
+bool FoldTrainer<Space>::evaluate_open_epoch() {
+  if (!open_->record.empty()) return true;
+  figures_.wait();
+  if (validator_) open_->validation = validator_->collect();
+  if (figures_.figure(kernels::stopped_figure) != 0) return false;
+  open_->record = make_record();
+  return true;
+}
+
+template <class Space>
+EpochResult FoldTrainer<Space>::report_open_epoch() {
+  OpenEpoch& e = *open_;
+  EpochResult result;
+  bool best = progress_.finished;  // without validation the last parameters are
+  if (e.validation) {
+    best = progress_.best_step == 0 || e.validation->score > progress_.best_score;
+    progress_.epochs_without_gain = best ? 0 : progress_.epochs_without_gain + 1;
+    if (best) progress_.best_score = e.validation->score;
   }
-  const std::int64_t step = progress_.steps;
+  if (best) {
+    progress_.best_step = e.steps;
+    result.best =
+        policy(e.validation ? std::move(e.validation->parameters) : download(validated_parameters()), e.steps);
+  }
+  result.record = std::move(e.record);
+  for (auto& [name, value] : result.record) {
+    if (name == "best") value = best ? 1.0 : 0.0;
+  }
+  open_.reset();
+  return result;
+}
+
+template <class Space>
+io::Record FoldTrainer<Space>::make_record() const {
+  const OpenEpoch& e = *open_;
+  const auto figure = [&](int k) { return figures_.figure(k); };
+  const EpochMeans means = figures_.means(e.first, e.steps);
+  const std::int64_t step = e.steps;
   if (means.skipped() > 0) {
+    const bool spike = figure(kernels::fault_figure) == static_cast<double>(kernels::Fault::spike);
     io::log()->warn("fold {}, step {}: {} steps of this epoch were refused, the last one, step {}, for {}",
-                    fold_.number, step, means.skipped(), counters.fault_iteration,
-                    counters.fault == kernels::Fault::spike ? "its gradient norm" : "a NaN or Inf");
+                    fold_.number, step, means.skipped(), figure(kernels::fault_iteration_figure),
+                    spike ? "its gradient norm" : "a NaN or Inf");
   }
   const double clipped_mass = means.mean(kernels::clipped_out).value_or(0);
   if (clipped_mass > 0.05) {
@@ -264,59 +324,72 @@ std::optional<io::Record> FoldTrainer<Space>::run_epoch(const std::function<bool
         fold_.number, step, 100 * clipped_mass);
   }
   const auto loss = [&](bool on, int k) { return on ? means.mean(k) : std::nullopt; };
-  io::Record record = {
-      {"fold", fold_.number},
-      {"epoch", static_cast<double>(progress_.epoch)},
-      {"step", static_cast<double>(step)},
-      {"bar_steps", static_cast<double>(progress_.bar_steps)},
-      {"loss", means.mean(kernels::loss_out)},
-      {"loss_c51", means.mean(kernels::c51_out)},
-      {"loss_mse", means.mean(kernels::mse_out)},
-      {"kl", loss(rules_.blend(first) > 0, kernels::kl_out)},
-      {"loss_cql", loss(config_.cql.weight > 0, kernels::cql_out)},
-      {"loss_auxiliary", loss(config_.auxiliary.weight > 0, kernels::auxiliary_out)},
-      {"loss_diversity", loss(config_.diversity.weight > 0, kernels::diversity_out)},
-      {"delta", means.mean(kernels::delta_out)},
-      {"q_mean", means.mean(kernels::q_out)},
-      {"q_sd", means.q_sd()},
-      {"next_q_mean", means.mean(kernels::next_q_out)},
-      {"clipped_target_mass", means.mean(kernels::clipped_out)},
-      {"gradient_norm", means.mean(kernels::gradient_norm_out)},
-      {"clip_share", means.clip_share()},
-      {"skipped_steps", static_cast<double>(means.skipped())},
-      {"rollbacks", static_cast<double>(counters.rollbacks)},
-      {"learning_rate", rules_.optimiser.rate(step) * counters.rate_multiplier},
-      {"epsilon", collect_arguments_.epsilon(step)},
-      {"beta", rules_.gather.beta(step)},
-      {"blend", rules_.blend(step)},
-      {"auxiliary_weight", config_.auxiliary.weight > 0
-                               ? std::optional<double>(rules_.auxiliary.weight(step) * counters.auxiliary_multiplier)
-                               : std::nullopt},
-      {"largest_priority", largest() / kernels::priority_one},
-      {"priority_saturations", static_cast<double>(counts().saturated)},
-      {"priority_rejections", static_cast<double>(counts().rejected)},
-      {"validation_growth_bp", 1e4 * score},
-      {"validation_turnover", bars > 0 ? std::optional<double>(turnover / bars) : std::nullopt},
-      {"validation_absolute_exposure", bars > 0 ? std::optional<double>(exposure / bars) : std::nullopt},
-      {"best", is_best() ? 1.0 : 0.0},
-      {"updates_accepted", static_cast<double>(counters.adam_t)},
-      {"steps_per_second", static_cast<double>(step - resumed) / trained},
-      {"bar_steps_per_second", static_cast<double>(progress_.bar_steps - bars_before) / trained},
-      {"validation_seconds", validated},
-      {"memory_mb", resident_megabytes()}};
+  const auto validation = [&](double Validation::*value, double scale = 1) {
+    return e.validation ? std::optional<double>(scale * (*e.validation).*value) : std::nullopt;
+  };
+  io::Record record = {{"fold", fold_.number},
+                       {"epoch", static_cast<double>(e.number)},
+                       {"step", static_cast<double>(step)},
+                       {"bar_steps", static_cast<double>(e.bar_steps)},
+                       {"loss", means.mean(kernels::loss_out)},
+                       {"loss_c51", means.mean(kernels::c51_out)},
+                       {"loss_mse", means.mean(kernels::mse_out)},
+                       {"kl", loss(rules_.blend(e.first) > 0, kernels::kl_out)},
+                       {"loss_cql", loss(config_.cql.weight > 0, kernels::cql_out)},
+                       {"loss_auxiliary", loss(config_.auxiliary.weight > 0, kernels::auxiliary_out)},
+                       {"loss_diversity", loss(config_.diversity.weight > 0, kernels::diversity_out)},
+                       {"delta", means.mean(kernels::delta_out)},
+                       {"q_mean", means.mean(kernels::q_out)},
+                       {"q_sd", means.q_sd()},
+                       {"next_q_mean", means.mean(kernels::next_q_out)},
+                       {"clipped_target_mass", means.mean(kernels::clipped_out)},
+                       {"gradient_norm", means.mean(kernels::gradient_norm_out)},
+                       {"clip_share", means.clip_share()},
+                       {"skipped_steps", static_cast<double>(means.skipped())},
+                       {"rollbacks", figure(kernels::rollbacks_figure)},
+                       {"learning_rate", rules_.optimiser.rate(step) * figure(kernels::rate_multiplier_figure)},
+                       {"epsilon", collect_arguments_.epsilon(step)},
+                       {"beta", rules_.gather.beta(step)},
+                       {"blend", rules_.blend(step)},
+                       {"auxiliary_weight", config_.auxiliary.weight > 0
+                                                ? std::optional<double>(rules_.auxiliary.weight(step) *
+                                                                        figure(kernels::auxiliary_multiplier_figure))
+                                                : std::nullopt},
+                       {"largest_priority", figure(kernels::largest_figure) / kernels::priority_one},
+                       {"priority_saturations", figure(kernels::saturated_figure)},
+                       {"priority_rejections", figure(kernels::rejected_figure)},
+                       {"validation_growth_bp", validation(&Validation::score, 1e4)},
+                       {"validation_turnover", validation(&Validation::turnover)},
+                       {"validation_absolute_exposure", validation(&Validation::absolute_exposure)},
+                       {"best", 0.0},
+                       {"updates_accepted", figure(kernels::adam_t_figure)},
+                       {"steps_per_second", e.steps_a_second},
+                       {"bar_steps_per_second", e.bar_steps_a_second},
+                       {"validation_seconds", validation(&Validation::seconds)},
+                       {"memory_mb", resident_megabytes()}};
   for (int g = 0; g < kernels::tensor_groups; ++g) {
     record.emplace_back(std::string("gradient_norm_") + kernels::tensor_group_names[g],
                         means.mean(kernels::group_norm_out + g));
   }
-  add_weight_figures(space_, *learner_, record);
+  for (int g = 0; g < kernels::tensor_groups; ++g) {
+    record.emplace_back(std::string("weight_norm_") + kernels::tensor_group_names[g],
+                        figure(kernels::weight_norm_figure + g));
+  }
+  if (config_.pruning.sparsity > 0) {
+    double weights = 0;
+    for (const TensorSlice& t : learner_->network.layout.tensors()) weights += t.is_weight ? t.size() : 0;
+    record.emplace_back("sparsity", figure(kernels::pruned_figure) / weights);
+  }
+  for (std::size_t i = 0; i < learner_->spectral.names.size(); ++i) {
+    record.emplace_back("sigma_" + learner_->spectral.names[i], figures_.sigma(i));
+  }
   if (config_.causal.every > 0) {
-    const auto deltas = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), buffers_.causal.records);
     // The last measurement of the epoch, if there was one.
     const std::int64_t last_one = (step - 1) / config_.causal.every;
-    const bool measured = last_one * config_.causal.every >= first;
+    const bool measured = last_one * config_.causal.every >= e.first;
     for (std::size_t g = 0; g < groups_.names.size(); ++g) {
       record.emplace_back("q_delta_" + groups_.names[g],
-                          measured ? std::optional<double>(deltas(last_one % deltas.extent(0), g)) : std::nullopt);
+                          measured ? std::optional<double>(figures_.delta(last_one, g)) : std::nullopt);
     }
   }
   return record;
@@ -328,7 +401,7 @@ kernels::StepCounters FoldTrainer<Space>::counters() const {
 }
 
 template <class Space>
-agent::Policy FoldTrainer<Space>::policy() const {
+agent::Policy FoldTrainer<Space>::policy(std::vector<float> parameters, std::int64_t step) const {
   agent::Policy p;
   p.config = config_;
   p.shape = learner_->network.shape;
@@ -337,9 +410,8 @@ agent::Policy FoldTrainer<Space>::policy() const {
   p.reward_scale = reward_scale_;
   p.feature_names = data_.features.names;
   p.normaliser = normaliser_;
-  p.parameters =
-      download(config_.train.evaluate_with == "target" ? learner_->buffers.target : learner_->buffers.parameters);
-  p.step = progress_.steps;
+  p.parameters = std::move(parameters);
+  p.step = step;
   p.fold = fold_.number;
   p.score = progress_.best_score;
   p.seen = seen_;
@@ -347,7 +419,9 @@ agent::Policy FoldTrainer<Space>::policy() const {
 }
 
 template <class Space>
-void FoldTrainer<Space>::save(const std::string& path, std::int64_t metric_rows) const {
+void FoldTrainer<Space>::save(const std::string& path, std::int64_t metric_rows) {
+  if (open_ && !evaluate_open_epoch()) open_.reset();
+  space_.fence("vulpes::fold_trainer::save");
   io::H5Writer file(path);
   agent::write_policy(file, policy());
   const ParameterLayout& layout = learner_->network.layout;
@@ -369,7 +443,36 @@ void FoldTrainer<Space>::save(const std::string& path, std::int64_t metric_rows)
   file.write_scalar("training/progress/best_score", progress_.best_score);
   file.write_scalar<std::uint8_t>("training/progress/finished", progress_.finished);
   file.write_scalar("training/metric_rows", metric_rows);
+  if (open_) write_open_epoch(file);
   file.finish();
+}
+
+template <class Space>
+void FoldTrainer<Space>::write_open_epoch(io::H5Writer& file) const {
+  const OpenEpoch& e = *open_;
+  nlohmann::json record = nlohmann::json::array();
+  for (const auto& [name, value] : e.record) {
+    record.push_back({name, value ? nlohmann::json(*value) : nlohmann::json(nullptr)});
+  }
+  file.write_string("training/open/record", record.dump());
+  file.write_scalar("training/open/steps", e.steps);
+  if (!e.validation) return;
+  file.write_scalar("training/open/score", e.validation->score);
+  file.write("training/open/parameters", e.validation->parameters);
+}
+
+template <class Space>
+void FoldTrainer<Space>::read_open_epoch(const io::H5Reader& file) {
+  OpenEpoch& e = open_.emplace();
+  for (const auto& field : nlohmann::json::parse(file.read_string("training/open/record"))) {
+    e.record.emplace_back(field.at(0).get<std::string>(),
+                          field.at(1).is_null() ? std::nullopt : std::optional<double>(field.at(1).get<double>()));
+  }
+  e.steps = file.read_scalar<std::int64_t>("training/open/steps");
+  if (!file.has("training/open/score")) return;
+  e.validation.emplace();
+  e.validation->score = file.read_scalar<double>("training/open/score");
+  e.validation->parameters = file.read<float>("training/open/parameters");
 }
 
 template <class Space>
@@ -412,6 +515,8 @@ std::int64_t FoldTrainer<Space>::load(const std::string& path) {
   progress_.best_step = file.read_scalar<std::int64_t>("training/progress/best_step");
   progress_.best_score = file.read_scalar<double>("training/progress/best_score");
   progress_.finished = file.read_scalar<std::uint8_t>("training/progress/finished") != 0;
+  if (file.has("training/open/record")) read_open_epoch(file);
+  begin_training();
   return file.read_scalar<std::int64_t>("training/metric_rows");
 }
 

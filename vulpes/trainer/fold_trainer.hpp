@@ -2,6 +2,8 @@
 #pragma once
 
 #include <functional>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -9,7 +11,9 @@
 #include "vulpes/io/records.hpp"
 #include "vulpes/trainer/collection.hpp"
 #include "vulpes/trainer/dataset.hpp"
-#include "vulpes/trainer/step.hpp"
+#include "vulpes/trainer/epoch_record.hpp"
+#include "vulpes/trainer/graphs.hpp"
+#include "vulpes/trainer/validator.hpp"
 
 namespace vulpes::trainer {
 
@@ -28,9 +32,15 @@ struct Progress {
   std::int64_t steps = 0;      ///< updates run
   std::int64_t bar_steps = 0;  ///< of all accounts together
   std::int64_t epochs_without_gain = 0;
-  std::int64_t best_step = 0;
+  std::int64_t best_step = 0;  ///< 0: none yet
   double best_score = 0;
   bool finished = false;
+};
+
+/// What is known of an epoch once it was validated.
+struct EpochResult {
+  io::Record record;
+  std::optional<agent::Policy> best;  ///< the policy that was validated, when it is the best so far
 };
 
 template <class Space>
@@ -41,51 +51,63 @@ class FoldTrainer {
 
   /// Fills the replay with random play and, from what it saw, sets reward scale and support. Not after `load`.
   void prefill();
-  /// Goes on to the end of the epoch (fewer steps in the last one), validates and returns the metrics' record; or
-  /// nothing, when `stop` became true on the way (then the state may be saved between two collections) or the guard
-  /// stopped training (counters().stopped).
-  std::optional<io::Record> run_epoch(const std::function<bool()>& stop);
+  /// Goes on to the end of the epoch (fewer steps in the last one) and returns what became known meanwhile: the epoch
+  /// before it, whose validation ran beside this one; once training is finished, this one too. Nothing, when `stop`
+  /// became true on the way (then the state may be saved between two collections) or the guard stopped training
+  /// (counters().stopped).
+  std::optional<std::vector<EpochResult>> run_epoch(const std::function<bool()>& stop);
   bool finished() const { return progress_.finished; }
   const Progress& progress() const { return progress_; }
-  /// True when the last validation was the best so far.
-  bool is_best() const { return progress_.best_step == progress_.steps && progress_.steps > 0; }
 
   /// Of the last step; waits for it.
   kernels::StepCounters counters() const;
 
   /// What a training step reads and writes, for a look at a single one (step_file.hpp).
-  struct Parts {
-    const StepRules& rules;
-    const Learner<Space>& learner;
-    const StepBuffers<Space>& buffers;
-    const Replay<Space>& replay;
-    const kernels::MarketTable<Space>& table;
-    const kernels::FeatureGroups& groups;
-  };
-  Parts parts() const { return {rules_, *learner_, buffers_, replay_, table_, groups_}; }
+  const StepContext<Space>& context() const { return runner_->context(); }
+  const kernels::FeatureGroups& groups() const { return groups_; }
   /// The collection that precedes the next updates; every checkpoint is saved before one.
   void collect_for_updates() { collect(config_.train.collect_steps); }
 
   /// The agent as it is validated: averaged (target) or online parameters.
-  agent::Policy policy() const;
-  void save(const std::string& path, std::int64_t metric_rows) const;
+  agent::Policy policy() const { return policy(download(validated_parameters()), progress_.steps); }
+  /// Waits for the validation that is under way: its result is part of the file.
+  void save(const std::string& path, std::int64_t metric_rows);
   /// Takes over a checkpoint; returns its metric rows. Throws RunError, InputError when it is of another configuration.
   std::int64_t load(const std::string& path);
 
  private:
+  /// An epoch whose steps are queued, and which was not reported yet.
+  struct OpenEpoch {
+    std::int64_t number = 0, first = 0, steps = 0, bar_steps = 0;  ///< steps and bar-steps at its end
+    double steps_a_second = 0, bar_steps_a_second = 0;
+    std::optional<Validation> validation;  ///< once it was collected; part of a checkpoint, with record and steps
+    io::Record record;                     ///< likewise
+  };
+
   void collect(std::int64_t bar_steps);
+  agent::Policy policy(std::vector<float> parameters, std::int64_t step) const;
+  const Vector<float, Space>& validated_parameters() const {
+    return config_.train.evaluate_with == "target" ? learner_->buffers.target : learner_->buffers.parameters;
+  }
   void prepare_rules(double vmin, double vmax, double reward_scale);
-  double validate(std::vector<evaluator::WalkResult>* results) const;
+  /// What is built from the final rules.
+  void begin_training();
+  io::Record make_record() const;
+  /// Waits for what the open epoch's record needs; false when the guard had stopped training in it.
+  bool evaluate_open_epoch();
+  EpochResult report_open_epoch();
+  void write_open_epoch(io::H5Writer& file) const;
+  void read_open_epoch(const io::H5Reader& file);
 
   io::Config config_;
   const Dataset& data_;
   Dataset::FoldRanges fold_;
-  Space space_;
+  Lanes<Space> lanes_;
+  const Space& space_ = lanes_.main;
   RandomKey key_;
   market::Normaliser normaliser_;
   agent::SeenBars seen_;
   kernels::MarketTable<Space> table_;
-  std::vector<evaluator::Walk> validation_walks_;
   std::optional<Learner<Space>> learner_;
   kernels::FeatureGroups groups_;
   StepBuffers<Space> buffers_;
@@ -96,6 +118,11 @@ class FoldTrainer {
   double vmin_ = 0, vmax_ = 0, reward_scale_ = 0;
   double return_sd_ = 0;  ///< of a bar of the training range
   Progress progress_;
+  std::optional<StepRunner<Space>> runner_;
+  std::map<std::pair<std::int64_t, bool>, Replayed<Space>> collections_;  ///< by bars, and whether the first of a run
+  EpochFigures<Space> figures_;
+  std::optional<OpenEpoch> open_;
+  std::unique_ptr<Validator<Space>> validator_;  ///< last: its thread ends before what it works on
 };
 
 /// The support from the spread of rewards: `sd` of a bar's reward at full exposure.

@@ -14,11 +14,13 @@ namespace vulpes::trainer {
 struct LearnerOptions {
   double spectral_trunk = 0, spectral_output = 0;  ///< bounds; 0: off
   bool pruning = false;
-  bool snapshots = false;  ///< for rollbacks
+  bool snapshots = false;                                           ///< for rollbacks
+  Precision forward = Precision::fp32, backward = Precision::fp32;  ///< of products
 };
 
 inline LearnerOptions learner_options(const io::Config& c) {
-  return {c.optimiser.spectral_trunk, c.optimiser.spectral_output, c.pruning.sparsity > 0, c.guard.patience > 0};
+  return {c.optimiser.spectral_trunk, c.optimiser.spectral_output,  c.pruning.sparsity > 0,
+          c.guard.patience > 0,       precision_of(c.gemm.forward), precision_of(c.gemm.backward)};
 }
 
 /// All buffers share network.layout; weights live in `buffers.parameters` only.
@@ -38,6 +40,8 @@ struct Learner {
       : network(shape),
         work(space, network.layout),
         spectral(space, network, options.spectral_trunk, options.spectral_output) {
+    network.forward = options.forward;
+    network.backward = options.backward;
     const auto size = network.layout.size();
     const auto make = [&](const char* label) { return allocate_zeroed<Vector<float, Space>>(space, label, size); };
     buffers.parameters = make("vulpes::learner::parameters");

@@ -93,87 +93,163 @@ Periodic StepRules::periodic(std::int64_t step) const {
   return p;
 }
 
+namespace {
+
+/// The parts of a step as functions; what they share of the context has short names.
 template <class Space>
-void learn(const Space& space, const StepRules& rules, const Learner<Space>& learner, const StepBuffers<Space>& b,
-           Periodic periodic) {
-  const kernels::Network& network = learner.network;
-  const float *online = learner.buffers.parameters.data(), *target = learner.buffers.target.data();
-  const std::uint64_t* iteration = &learner.state.data()->now.iteration;
-
-  kernels::spectral_norm(space, learner.spectral, learner.buffers.parameters, learner.state);
-
-  kernels::StochasticDepth depth{rules.key, iteration, rules.survival, 0};
-  if (rules.survival.value[0] < 1.0) depth.rows = b.batch;  // s alone
-  kernels::forward<Space, float>(space, network,
-                                 {{online, b.online, b.batch, 2, depth},      // s and s'
-                                  {target, b.target_next, b.batch, 1, {}}});  // s'
-
-  kernels::LossArguments<float> loss;
-  loss.shape = network.shape;
-  loss.support = rules.support;
-  loss.rows = b.batch;
-  const auto online_logits = kernels::columns(b.online.logits), target_logits = kernels::columns(b.target_next.logits);
-  loss.logits = online_logits;
-  loss.next_target = target_logits;
-  loss.next_select = target_logits;
-  if (rules.double_dqn) loss.next_select = {online_logits.data + b.batch, online_logits.stride};
-  loss.bias = learner.output_bias(learner.buffers.parameters);
-  loss.target_bias = learner.output_bias(learner.buffers.target);
-  loss.select_bias = rules.double_dqn ? loss.bias : loss.target_bias;
-  loss.actions = kernels::columns(b.actions);
-  loss.rewards = b.rewards.data();
-  loss.discounts = b.discounts.data();
-  loss.weights = b.weights.data();
-  loss.iteration = iteration;
-  loss.blend = rules.blend;
-  loss.per_branch = rules.per_branch;
-  loss.cql = rules.cql;
-  loss.auxiliary = rules.auxiliary;
-  loss.auxiliary.multiplier = &learner.state.data()->now.auxiliary_multiplier;
-  loss.next_returns = b.next_returns.data();
-  loss.exposures = b.exposures.data();
-  loss.fault = rules.fault;
-  loss.diversity = rules.diversity > 0;
-  kernels::loss(space, loss, b.loss);
-
-  kernels::BackwardOptions<float> options;
-  options.depth = depth;
-  options.trunk_scale = rules.trunk_gradient_scale;
-  options.hidden_gradient_added = rules.diversity > 0;
-  if (rules.diversity > 0) {
-    kernels::diversity<Space, float>(space, network.shape, rules.diversity, b.online, b.loss, b.backward);
-  }
-  const Block<float> gradient = kernels::block_of(b.loss.logit_gradient).columns_from(0, b.batch);
-  kernels::backward<Space, float>(space, network, online, b.online, gradient, b.backward,
-                                  learner.buffers.gradient.data(), options);
-  if (periodic.causal) {
-    kernels::causal_delta<Space>(space, network, online, loss.bias, rules.support, rules.key, iteration,
-                                 rules.causal_every, b.states(), b.causal);
-  }
-
-  kernels::gradient_squares(space, learner.work, learner.buffers);
-  kernels::optimise(space, learner.work, rules.optimiser, learner.buffers, learner.state);
-  if (periodic.prune) kernels::prune(space, learner.pruning, rules.pruning, learner.buffers, learner.state);
-}
-
-template <class Space>
-void training_step(const Space& space, const StepRules& rules, const Learner<Space>& learner,
-                   const StepBuffers<Space>& b, const Replay<Space>& replay, const kernels::MarketTable<Space>& table,
-                   Periodic periodic) {
+struct Step {
+  const StepContext<Space>& c;
+  const StepRules& rules = c.rules;
+  const Learner<Space>& learner = c.learner;
+  const StepBuffers<Space>& b = c.buffers;
+  const float* online = learner.buffers.parameters.data();
+  const float* target = learner.buffers.target.data();
   kernels::StepState* state = learner.state.data();
-  kernels::draw(space, replay.ring, rules.key, &state->now.iteration, b.draws);
-  kernels::gather(space, replay.ring, table, rules.gather, &state->now.iteration, b.draws, b.transitions());
-  learn(space, rules, learner, b, periodic);
-  kernels::update_priorities(space, replay.ring, rules.priority,
-                             kernels::columns(b.loss.rows_out).at(kernels::delta_out, 0), &state->next.skip, b.draws,
-                             replay.counts, b.relabelled.data());
-  kernels::finish_step(space, b.loss, learner.work, learner.state, b.records);
+  const std::uint64_t* iteration = &state->now.iteration;
+
+  kernels::StochasticDepth depth() const {
+    kernels::StochasticDepth d{rules.key, iteration, rules.survival, 0};
+    if (rules.survival.value[0] < 1.0) d.rows = b.batch;  // s alone
+    return d;
+  }
+  kernels::ForwardPass<Space, float> online_pass() const { return {online, b.online, b.batch, 2, depth()}; }
+  kernels::ForwardPass<Space, float> target_pass() const { return {target, b.target_next, b.batch, 1, {}}; }
+
+  void sample(const Space& space) const {
+    kernels::draw(space, c.replay.ring, rules.key, iteration, b.draws);
+    kernels::gather(space, c.replay.ring, c.table, rules.gather, iteration, b.draws, b.transitions());
+  }
+
+  void spectral(const Space& space) const {
+    kernels::spectral_norm(space, learner.spectral, learner.buffers.parameters, learner.state);
+  }
+
+  void forward_ddqn(const Space& space) const {
+    if constexpr (!is_host_space<Space>) kernels::forward<Space, float>(space, learner.network, {target_pass()});
+  }
+
+  /// s and s' in the same products. Threads of a host run all passes in one launch, each thread its own rows.
+  void forward_online(const Space& space) const {
+    if constexpr (is_host_space<Space>) {
+      kernels::forward<Space, float>(space, learner.network, {online_pass(), target_pass()});
+    } else {
+      kernels::forward<Space, float>(space, learner.network, {online_pass()});
+    }
+  }
+
+  void losses(const Space& space) const {
+    kernels::LossArguments<float> loss;
+    loss.shape = learner.network.shape;
+    loss.support = rules.support;
+    loss.rows = b.batch;
+    const auto online_logits = kernels::columns(b.online.logits),
+               target_logits = kernels::columns(b.target_next.logits);
+    loss.logits = online_logits;
+    loss.next_target = target_logits;
+    loss.next_select = target_logits;
+    if (rules.double_dqn) loss.next_select = {online_logits.data + b.batch, online_logits.stride};
+    loss.bias = learner.output_bias(learner.buffers.parameters);
+    loss.target_bias = learner.output_bias(learner.buffers.target);
+    loss.select_bias = rules.double_dqn ? loss.bias : loss.target_bias;
+    loss.actions = kernels::columns(b.actions);
+    loss.rewards = b.rewards.data();
+    loss.discounts = b.discounts.data();
+    loss.weights = b.weights.data();
+    loss.iteration = iteration;
+    loss.blend = rules.blend;
+    loss.per_branch = rules.per_branch;
+    loss.cql = rules.cql;
+    loss.auxiliary = rules.auxiliary;
+    loss.auxiliary.multiplier = &state->now.auxiliary_multiplier;
+    loss.next_returns = b.next_returns.data();
+    loss.exposures = b.exposures.data();
+    loss.fault = rules.fault;
+    loss.diversity = rules.diversity > 0;
+    kernels::loss(space, loss, b.loss);
+    if (rules.diversity > 0) {
+      kernels::diversity<Space, float>(space, learner.network.shape, rules.diversity, b.online, b.loss, b.backward);
+    }
+  }
+
+  void backward(const Space& space) const {
+    kernels::BackwardOptions<float> options;
+    options.depth = depth();
+    options.trunk_scale = rules.trunk_gradient_scale;
+    options.hidden_gradient_added = rules.diversity > 0;
+    const Block<float> gradient = kernels::block_of(b.loss.logit_gradient).columns_from(0, b.batch);
+    kernels::backward<Space, float>(space, learner.network, online, b.online, gradient, b.backward,
+                                    learner.buffers.gradient.data(), options);
+  }
+
+  void aux(const Space& space, Periodic periodic) const {
+    if (!periodic.causal) return;
+    kernels::causal_delta<Space>(space, learner.network, online, learner.output_bias(learner.buffers.parameters),
+                                 rules.support, rules.key, iteration, rules.causal_every, b.states(), b.causal);
+  }
+
+  void adam(const Space& space, Periodic periodic) const {
+    kernels::gradient_squares(space, learner.work, learner.buffers);
+    kernels::optimise(space, learner.work, rules.optimiser, learner.buffers, learner.state);
+    if (periodic.prune) kernels::prune(space, learner.pruning, rules.pruning, learner.buffers, learner.state);
+  }
+
+  void priorities(const Space& space) const {
+    kernels::update_priorities(space, c.replay.ring, rules.priority,
+                               kernels::columns(b.loss.rows_out).at(kernels::delta_out, 0), &state->next.skip, b.draws,
+                               c.replay.counts, b.relabelled.data());
+    kernels::finish_step(space, b.loss, learner.work, learner.state, b.records);
+  }
+};
+
+}  // namespace
+
+template <class Space>
+void run_phase(const Space& space, Phase phase, const StepContext<Space>& context, Periodic periodic) {
+  const Step<Space> step{context};
+  switch (phase) {
+    case Phase::sample:
+      return step.sample(space);
+    case Phase::spectral:
+      return step.spectral(space);
+    case Phase::forward_ddqn:
+      return step.forward_ddqn(space);
+    case Phase::forward:
+      return step.forward_online(space), step.losses(space), step.backward(space);
+    case Phase::aux:
+      return step.aux(space, periodic);
+    case Phase::adam:
+      return step.adam(space, periodic);
+    case Phase::priorities:
+      return step.priorities(space);
+  }
 }
 
-#define INSTANTIATE(S)                                                                                    \
-  template void learn<S>(const S&, const StepRules&, const Learner<S>&, const StepBuffers<S>&, Periodic); \
-  template void training_step<S>(const S&, const StepRules&, const Learner<S>&, const StepBuffers<S>&,    \
-                                 const Replay<S>&, const kernels::MarketTable<S>&, Periodic);
+template <class Space>
+void learn(const Lanes<Space>& lanes, const StepContext<Space>& context, Periodic periodic) {
+  const Step<Space> step{context};
+  lanes.fork();
+  step.forward_ddqn(lanes.side);
+  step.spectral(lanes.main);
+  step.forward_online(lanes.main);
+  lanes.join();
+  step.losses(lanes.main);
+  step.backward(lanes.main);
+  step.aux(lanes.main, periodic);
+  step.adam(lanes.main, periodic);
+}
+
+template <class Space>
+void training_step(const Lanes<Space>& lanes, const StepContext<Space>& context, Periodic periodic) {
+  const Step<Space> step{context};
+  step.sample(lanes.main);
+  learn(lanes, context, periodic);
+  step.priorities(lanes.main);
+}
+
+#define INSTANTIATE(S)                                                          \
+  template void run_phase<S>(const S&, Phase, const StepContext<S>&, Periodic); \
+  template void learn<S>(const Lanes<S>&, const StepContext<S>&, Periodic);     \
+  template void training_step<S>(const Lanes<S>&, const StepContext<S>&, Periodic);
 VULPES_FOR_EACH_SPACE(INSTANTIATE)
 #undef INSTANTIATE
 

@@ -1,6 +1,7 @@
 // One training step, top to bottom.
 #pragma once
 
+#include "vulpes/core/instances.hpp"
 #include "vulpes/io/config.hpp"
 #include "vulpes/trainer/learner.hpp"
 #include "vulpes/trainer/step_buffers.hpp"
@@ -48,15 +49,49 @@ struct Replay {
   Kokkos::View<kernels::PriorityCounts, MemoryOf<Space>> counts;
 };
 
+/// What a step works on. A recorded step keeps a copy: addresses and rules are those of the time of recording.
+template <class Space>
+struct StepContext {
+  StepRules rules;
+  Learner<Space> learner;
+  StepBuffers<Space> buffers;
+  Replay<Space> replay;
+  kernels::MarketTable<Space> table;
+};
+
+/// The queues of a step: one branch of the forward passes runs beside the other.
+template <class Space>
+struct Lanes {
+  Space main, side;
+  Event<Space> forked = {}, joined = {};
+
+  /// `space` and the side queue.
+  explicit Lanes(const Space& space) : main(space), side(instance_of<Space>(Queue::side)) {}
+  void fork() const { order(main, side, forked); }
+  void join() const { order(side, main, joined); }
+};
+
+/// The parts of a step, in their order. Each is launches on one instance.
+enum class Phase { sample, spectral, forward_ddqn, forward, aux, adam, priorities };
+inline constexpr Phase phases[] = {Phase::sample, Phase::spectral, Phase::forward_ddqn, Phase::forward,
+                                   Phase::aux,    Phase::adam,     Phase::priorities};
+inline constexpr const char* phase_names[] = {"sample", "spectral", "forward_ddqn", "forward",
+                                              "aux",    "adam",     "priorities"};
+
+/// Runs one part on `space`.
+///
+/// sample: draw and gather. spectral: spectral norm. forward_ddqn: target(s'). forward: online(s) and online(s'),
+/// losses with the projection, diversity, backward. aux: causal measurement. adam: norm, clip, AdamW, mask, Polyak,
+/// pruning. priorities: priorities, record, counters.
+template <class Space>
+void run_phase(const Space& space, Phase phase, const StepContext<Space>& context, Periodic periodic);
+
 /// Samples a batch from the replay, learns from it, writes its priorities back.
 template <class Space>
-void training_step(const Space& space, const StepRules& rules, const Learner<Space>& learner,
-                   const StepBuffers<Space>& buffers, const Replay<Space>& replay,
-                   const kernels::MarketTable<Space>& table, Periodic periodic);
+void training_step(const Lanes<Space>& lanes, const StepContext<Space>& context, Periodic periodic);
 
-/// The part of a step between sampling and priorities: learns from the batch in `buffers`.
+/// The part of a step between sampling and priorities: learns from the batch in the buffers.
 template <class Space>
-void learn(const Space& space, const StepRules& rules, const Learner<Space>& learner, const StepBuffers<Space>& buffers,
-           Periodic periodic);
+void learn(const Lanes<Space>& lanes, const StepContext<Space>& context, Periodic periodic);
 
 }  // namespace vulpes::trainer

@@ -11,9 +11,9 @@ namespace vulpes::trainer {
 /// Which buffers a step has besides those it always has.
 struct StepParts {
   int batch = 0;
-  bool auxiliary = false;         ///< next returns and exposures
-  bool hindsight = false;         ///< which rows were relabelled
-  bool trace = false;             ///< goals and donors, for whoever wants to see them
+  bool auxiliary = false;              ///< next returns and exposures
+  bool hindsight = false;              ///< which rows were relabelled
+  bool trace = false;                  ///< goals and donors, for whoever wants to see them
   kernels::FeatureGroups groups = {};  ///< causal measurement
   int causal_rows = 0, causal_records = 0;
 };

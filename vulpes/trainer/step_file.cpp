@@ -530,10 +530,13 @@ void run_and_write(const Space& space, const Step<Space>& step, const std::strin
   const std::vector<float> online_bias = output_bias(network, download(step.learner.buffers.parameters)),
                            target_bias = output_bias(network, download(step.learner.buffers.target));
   const Periodic periodic = step.rules.periodic(static_cast<std::int64_t>(before.iteration));
+  const StepContext<Space> context{step.rules, step.learner, b, step.replay ? *step.replay : Replay<Space>(),
+                                   step.table ? *step.table : kernels::MarketTable<Space>()};
+  const Lanes<Space> lanes(space);
   if (step.replay) {
-    training_step(space, step.rules, step.learner, b, *step.replay, *step.table, periodic);
+    training_step(lanes, context, periodic);
   } else {
-    learn(space, step.rules, step.learner, b, periodic);
+    learn(lanes, context, periodic);
     kernels::finish_step(space, b.loss, step.learner.work, step.learner.state, b.records);
   }
   space.fence("vulpes::step_file");
@@ -643,14 +646,14 @@ void run_checkpoint(const Space& space, const io::Config& stored, int fold, cons
                        path + ": fold " + std::to_string(fold) + " of a run of " + std::to_string(data.folds.size()));
   FoldTrainer<Space> trainer(stored, data, *ranges);
   input_errors([&] { return trainer.load(path); });
-  const auto parts = trainer.parts();
+  const StepContext<Space>& parts = trainer.context();
   // A state that the guard froze is looked at as if it were not: otherwise no step would do anything.
   const auto state = on_host(parts.learner.state);
   state().now.stopped = state().next.stopped = 0;
   Kokkos::deep_copy(parts.learner.state, state);
   trainer.collect_for_updates();
 
-  StepParts own = step_parts(stored, parts.groups);
+  StepParts own = step_parts(stored, trainer.groups());
   own.trace = trace;
   const StepBuffers<Space> buffers(space, parts.learner.network.shape, own, 1);
   Kokkos::deep_copy(buffers.draws.smallest, parts.buffers.draws.smallest);

@@ -25,7 +25,8 @@ TestRun backtest_policy(const Dataset& data, const agent::Policy& policy, const 
                         bool keep_states) {
   return on_device(policy.config.run.device, [&](const auto& space) {
     using Space = std::decay_t<decltype(space)>;
-    const kernels::Network network(policy.shape);
+    kernels::Network network(policy.shape);
+    network.forward = precision_of(policy.config.gemm.forward);
     const Vector<float, Space> parameters = upload(space, "vulpes::test::parameters", policy.parameters);
     const kernels::MarketTable<Space> table(space, data.account_bars, policy.normaliser.apply(data.features),
                                             data.features.columns, data.bars.segment);

@@ -84,8 +84,8 @@ std::string megabytes(std::uintmax_t bytes) {
 
 /// Keeps the frozen state for inspection and says what the guard saw. Resuming goes on from the checkpoint before it.
 template <class Space>
-[[noreturn]] void stop_by_guard(const FoldTrainer<Space>& trainer, const io::Config& config,
-                                const Checkpoints& checkpoints, int fold, std::int64_t metric_rows) {
+[[noreturn]] void stop_by_guard(FoldTrainer<Space>& trainer, const io::Config& config, const Checkpoints& checkpoints,
+                                int fold, std::int64_t metric_rows) {
   const kernels::StepCounters seen = trainer.counters();
   const std::string frozen = checkpoints.stopped(fold);
   trainer.save(frozen, metric_rows);
@@ -100,6 +100,18 @@ template <class Space>
                  ", after " + std::to_string(seen.rollbacks) + " rollbacks; the last good checkpoint is " +
                  (good.empty() ? "none" : good.front().path) + ", the frozen state is in " + frozen +
                  "; lower optimiser.learning_rate, or look at the step with 'vulpes step'");
+}
+
+/// What the progress bar says of an epoch.
+std::string progress_note(const io::Record& record) {
+  std::string note;
+  for (const auto& [key, value] : record) {
+    char text[64] = "";
+    if (value && key == "loss") std::snprintf(text, sizeof(text), "loss %.4g", *value);
+    if (value && key == "validation_growth_bp") std::snprintf(text, sizeof(text), ", validation %.3f bp", *value);
+    note += text;
+  }
+  return note;
 }
 
 /// Trains one fold to its end; false when it was stopped on the way.
@@ -129,27 +141,23 @@ bool train_fold(const io::Config& config, const io::RunFolder& folder, const Dat
 
   io::Progress bar("fold " + std::to_string(ranges.number), config.train.steps, trainer.progress().steps);
   while (!trainer.finished()) {
-    const std::optional<io::Record> record = trainer.run_epoch([&] {
+    const auto results = trainer.run_epoch([&] {
       bar.update(trainer.progress().steps);
       return stop_now(folder);
     });
-    if (!record) {
+    if (!results) {
       bar.finish();
       if (trainer.counters().stopped) stop_by_guard(trainer, config, checkpoints, ranges.number, metrics->rows());
       save();
       return false;
     }
-    metrics->write(*record);
-    if (trainer.is_best()) agent::save_policy(checkpoints.best(ranges.number), trainer.policy());
+    std::string note;
+    for (const EpochResult& r : *results) {
+      metrics->write(r.record);
+      if (r.best) agent::save_policy(checkpoints.best(ranges.number), *r.best);
+      note = progress_note(r.record);
+    }
     if (trainer.finished() || trainer.progress().epoch % config.train.checkpoint_epochs == 0) save();
-    char note[64];
-    const auto value = [&](const char* name) {
-      for (const auto& [key, v] : *record) {
-        if (key == name) return v.value_or(0.0);
-      }
-      return 0.0;
-    };
-    std::snprintf(note, sizeof(note), "loss %.4g, validation %.3f bp", value("loss"), value("validation_growth_bp"));
     bar.update(trainer.progress().steps, note);
   }
   bar.finish();
