@@ -8,8 +8,11 @@ using Space = DefaultSpace;
 
 void collect(benchmark::State& state) {
   const int envs = static_cast<int>(state.range(0));
-  const Training<Space>& t = kept<Training<Space>>("collect/" + std::to_string(envs),
-                                                   [&] { return std::make_unique<Training<Space>>(demo, envs); });
+  const Training<Space>& t = kept<Training<Space>>("collect/" + std::to_string(envs), [&] {
+    Reference r = demo;
+    r.envs = envs;
+    return std::make_unique<Training<Space>>(r);
+  });
   measure(state, t.space, [&] { t.collect_bar(); });
   set_rates(state, kernels::total_work(t.sizes, kernels::collection_launches(t.sizes, envs)), envs);
 }

@@ -14,7 +14,10 @@ namespace vulpes::bench {
 namespace {
 
 using Space = DefaultSpace;
-constexpr Reference references[] = {demo, demo_spectral, demo_everything, small_reference};
+constexpr Reference references[] = {
+    demo, demo_spectral, demo_everything, small_reference, small_everything, large_everything};
+/// Not for two host cores: seconds a step.
+bool runs_here(const Reference& r) { return !is_host_space<Space> || r.batch < 8192; }
 
 /// Steps whose launches are timed together.
 constexpr int group = 10;
@@ -38,13 +41,13 @@ void step(benchmark::State& state, Reference reference) {
 /// Milliseconds a step of every phase; "between" is what passes outside launches.
 void phases(benchmark::State& state, Reference reference) {
   const Training<Space>& t = training<Space>(reference);
-  for (int i = 0; i < group; ++i) t.step();
+  for (int i = 0; i < group; ++i) t.eager_step();
   std::map<std::string, std::vector<double>> by_phase;
   std::vector<double> all;
   LaunchTimes times;
   while (state.KeepRunningBatch(group)) {
     const double began = seconds_now();
-    for (int i = 0; i < group; ++i) t.step();
+    for (int i = 0; i < group; ++i) t.eager_step();
     t.space.fence("vulpes::bench::phases");
     const double whole = seconds_now() - began;
     std::map<std::string, double> sums;
@@ -108,9 +111,9 @@ std::string launch_of(const std::string& product) {
 void print_launches(const Reference& reference) {
   constexpr int rounds = 200;
   const Training<Space>& t = training<Space>(reference);
-  StepProducts products(t.shape, reference.batch);
-  products.calibrate(50);
-  for (int i = 0; i < group; ++i) t.step();
+  std::optional<StepProducts> products;
+  if (is_host_space<Space>) products.emplace(t.shape, reference.batch).calibrate(50);
+  for (int i = 0; i < group; ++i) t.eager_step();
   std::vector<std::vector<double>> times;
   std::vector<std::string> labels;
   std::vector<double> whole;
@@ -118,7 +121,7 @@ void print_launches(const Reference& reference) {
     LaunchTimes listener;
     for (int i = 0; i < rounds; ++i) {
       const double began = seconds_now();
-      t.step();
+      t.eager_step();
       t.space.fence("vulpes::bench::launches");
       whole.push_back(seconds_now() - began);
       const auto launches = listener.take();
@@ -132,7 +135,7 @@ void print_launches(const Reference& reference) {
   }
   std::map<std::string, double> floor_of;  // seconds of a launch's products
   double floor = 0;
-  for (const ProductLaunch& l : products.launches()) {
+  for (const ProductLaunch& l : products ? products->launches() : std::vector<ProductLaunch>()) {
     floor_of[launch_of(l.label)] += l.best_seconds;
     floor += l.best_seconds;
   }
@@ -156,11 +159,12 @@ void print_launches(const Reference& reference) {
   }
   std::printf("%-36s %9.1f %6.1f%%\n", "between launches", 1e6 * (step_seconds - launched),
               100 * (step_seconds - launched) / step_seconds);
+  if (!products) return;
   std::printf(
       "products at OpenBLAS' best rates %.3f ms, step / products %.3f; launches of products beyond that: %.1f us\n",
       1e3 * floor, step_seconds / floor, 1e6 * excess);
   std::printf("%-36s %9s %9s  %s\n", "product", "us", "GFLOP/s", "best way");
-  for (const ProductLaunch& l : products.launches()) {
+  for (const ProductLaunch& l : products->launches()) {
     std::printf("%-36s %9.1f %9.1f  %s\n", l.label.c_str(), 1e6 * l.best_seconds, 1e-9 * l.flops() / l.best_seconds,
                 name_of(l.best));
   }
@@ -168,6 +172,7 @@ void print_launches(const Reference& reference) {
 
 void add_benchmarks() {
   for (const Reference& r : references) {
+    if (!runs_here(r)) continue;
     const std::string name = r.name;
     benchmark::RegisterBenchmark(("step/" + name).c_str(), step, r)->Unit(benchmark::kMillisecond)->UseRealTime();
     benchmark::RegisterBenchmark(("phases/" + name).c_str(), phases, r)->Unit(benchmark::kMillisecond)->UseRealTime();

@@ -9,7 +9,7 @@
 #include "vulpes/evaluator/backtest.hpp"
 #include "vulpes/trainer/collection.hpp"
 #include "vulpes/trainer/dataset.hpp"
-#include "vulpes/trainer/step.hpp"
+#include "vulpes/trainer/graphs.hpp"
 
 namespace vulpes::bench {
 
@@ -19,17 +19,22 @@ struct Reference {
   int batch, state, hidden1, hidden2, blocks, head_hidden;
   bool spectral = false;
   bool everything = false;  ///< all parts of learning that are in every step
+  std::int64_t replay_rows = 131072;
+  int envs = 128;
 };
 inline constexpr Reference demo{"demo", 256, 0, 128, 64, 1, 64};
 inline constexpr Reference demo_everything{"demo_everything", 256, 0, 128, 64, 1, 64, true, true};
 inline constexpr Reference demo_spectral{"demo_spectral", 256, 0, 128, 64, 1, 64, true};
 inline constexpr Reference small_reference{"small", 1024, 64, 256, 128, 1, 128};
+inline constexpr Reference small_everything{"small_everything", 1024, 64, 256, 128, 1, 128, true, true, 1 << 20, 1024};
+inline constexpr Reference large_everything{
+    "large_everything", 8192, 64, 2048, 1024, 1, 512, true, true, 1 << 20, 1024};
 
 template <class Space>
 struct Training {
   io::Config config;
   trainer::Dataset data;
-  Space space;
+  Space space = instance_of<Space>(Queue::main);
   trainer::Lanes<Space> lanes{space};
   kernels::NetworkShape shape;
   kernels::MarketTable<Space> table;
@@ -40,10 +45,13 @@ struct Training {
   kernels::CollectArguments<Space> collect_arguments;
   trainer::StepRules rules;
   std::optional<trainer::StepContext<Space>> context;
+  std::unique_ptr<trainer::StepRunner<Space>> runner;
   kernels::WorkSizes sizes;
 
   /// A replay filled by random play; the iteration is past warm-up and blending.
-  explicit Training(const Reference& r, int envs = 128, std::int64_t replay_rows = 131072) {
+  explicit Training(const Reference& r) {
+    const int envs = r.envs;
+    const std::int64_t replay_rows = r.replay_rows;
     config.network.hidden1 = r.hidden1;
     config.network.hidden2 = r.hidden2;
     config.network.residual_blocks = r.blocks;
@@ -97,9 +105,11 @@ struct Training {
     sizes.spectral_trunk = sizes.spectral_output = r.spectral;
 
     context = {rules, *learner, buffers, replay, table};
+    runner = std::make_unique<trainer::StepRunner<Space>>(lanes, *context, trainer::GraphMode::mega);
     kernels::begin_episodes(space, collect_arguments, collect_buffers);
     kernels::refresh_new_priority(space, replay.ring);
-    const int bars = std::min(replay.ring.slots, (1 << 15) / envs);
+    const int bars =
+        static_cast<int>(std::min<std::int64_t>(replay_rows > 131072 ? replay_rows : 1 << 15, replay_rows) / envs);
     for (int i = 0; i < bars; ++i) collect_bar();
     const auto state = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), learner->state);
     state().now.iteration = static_cast<std::uint64_t>(config.agent.warmup_steps + config.agent.blend_steps);
@@ -110,7 +120,10 @@ struct Training {
   void collect_bar() const {
     trainer::collect_bar(space, collect_arguments, *learner, collect_buffers, replay.ring, rules.gather.n_step);
   }
-  void step() const { trainer::training_step(lanes, *context, {}); }
+  /// As in training: recorded on a device.
+  void step() const { runner->run({}); }
+  /// Launch by launch.
+  void eager_step() const { trainer::training_step(lanes, *context, {}); }
 };
 
 template <class Space>

@@ -16,6 +16,15 @@ struct SpaceList {
 using EachSpace = SpaceList < void VULPES_FOR_EACH_SPACE(VULPES_AND_SPACE)
 > ::Types;
 
+/// v[to] = keep v[to] + factor v[from] + constant. (nvcc takes no lambda from a test's body.)
+template <class Space>
+struct Affine {
+  Vector<int, Space> v;
+  int to, keep, from, factor, constant;
+  KOKKOS_FUNCTION void operator()(std::int64_t) const { v(to) = keep * v(to) + factor * v(from) + constant; }
+  void launch(const Space& space) const { Kokkos::parallel_for("vulpes::test::affine", range(space, 1), *this); }
+};
+
 template <class Space>
 struct GraphTest : testing::Test {
   const Space space = instance_of<Space>(Queue::main), side = instance_of<Space>(Queue::side);
@@ -23,10 +32,7 @@ struct GraphTest : testing::Test {
 
   /// A body that owns what it uses: values[1] += values[0].
   auto adding() const {
-    return [space = space, v = values] {
-      Kokkos::parallel_for(
-          "vulpes::test::add", range(space, 1), KOKKOS_LAMBDA(std::int64_t) { v(1) += v(0); });
-    };
+    return [space = space, add = Affine<Space>{values, 1, 1, 0, 1, 0}] { add.launch(space); };
   }
   void set(int first) const {
     const std::vector<int> both = {first, 0};
@@ -69,11 +75,9 @@ TYPED_TEST(GraphTest, AForkedBranchIsPartOfTheRecording) {
   const Event<TypeParam> forked, joined;
   const auto body = [space = this->space, side = this->side, forked, joined, v = this->values] {
     order(space, side, forked);
-    Kokkos::parallel_for(
-        "vulpes::test::side", range(side, 1), KOKKOS_LAMBDA(std::int64_t) { v(0) += 5; });
+    Affine<TypeParam>{v, 0, 1, 0, 0, 5}.launch(side);
     order(side, space, joined);
-    Kokkos::parallel_for(
-        "vulpes::test::main", range(space, 1), KOKKOS_LAMBDA(std::int64_t) { v(1) = 2 * v(0); });
+    Affine<TypeParam>{v, 1, 0, 0, 2, 0}.launch(space);
   };
   body();
   const Graph<TypeParam> graph(this->space, body);

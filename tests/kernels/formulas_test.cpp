@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <random>
 #include <vector>
 
 #include "kernels/network_fixture.hpp"
@@ -25,6 +26,13 @@ std::vector<Real> project(const Support<Real>& support, const std::vector<Real>&
   }
   EXPECT_EQ(m.front(), Real(-7)) << "wrote before the support";
   EXPECT_EQ(m.back(), Real(-7)) << "wrote past the support";
+  for (int j = 0; j < support.atoms; ++j) {  // an atom a thread: the same bits
+    const Real gathered = projected_mass(support, j, reward, discount, [&](int z) { return p[z]; });
+    if (!std::isnan(m[j + 1])) {
+      EXPECT_EQ(gathered, m[j + 1]) << "atom " << j << ", reward " << reward << ", discount " << discount;
+    }
+    EXPECT_EQ(std::isnan(gathered), std::isnan(m[j + 1])) << j;
+  }
   if (clipped) *clipped = lost;
   return {m.begin() + 1, m.end() - 1};
 }
@@ -44,6 +52,25 @@ TEST(Projection, FiveAtomCases) {
   float clipped = 0;
   expect_near(project<float>(support, p, 100.f, .9f, &clipped), {0, 0, 0, 0, 1}, 1e-6);
   EXPECT_NEAR(clipped, 1.0, 1e-6);
+}
+
+TEST(Projection, AnAtomAThreadGivesTheSameBits) {
+  std::mt19937_64 random(5);
+  std::uniform_real_distribution<double> uniform(0, 1);
+  for (int i = 0; i < 2000; ++i) {
+    const int atoms = 2 + static_cast<int>(random() % 60);
+    const double low = -10 * uniform(random);
+    const auto support = Support<float>::make(low, low + 0.01 + 20 * uniform(random), atoms);
+    std::vector<float> p(static_cast<std::size_t>(atoms));
+    for (float& x : p) x = static_cast<float>(uniform(random));
+    const float reward = static_cast<float>((uniform(random) - 0.5) * std::pow(10.0, 6 * uniform(random) - 2));
+    const float discount = i % 5 == 0 ? 0.0f : static_cast<float>(i % 5 == 1 ? 1.0 : uniform(random));
+    project<float>(support, p, reward, discount);
+  }
+  const auto support = Support<float>::make(-1, 1, 5);
+  project<float>(support, {.1f, .2f, .4f, .2f, .1f}, NAN, 0.9f);
+  project<float>(support, {.1f, .2f, .4f, .2f, .1f}, INFINITY, 0.9f);
+  project<float>(support, {.1f, NAN, .4f, .2f, .1f}, 0.1f, 0.9f);
 }
 
 TEST(Projection, TopAtomOfFiftyOneStaysInside) {

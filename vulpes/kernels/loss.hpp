@@ -30,23 +30,28 @@ enum RowOutput : int {
 template <class Space, class Real>
 struct LossBuffers {
   int rows = 0;
-  Matrix<Real, Space> base;             ///< [D Z, B+] V - mean A: of the choosing network at s', then online at s
+  /// Keep next_q, next_action, target, q, exposure_label and exposure_policy also on a device. Otherwise it has only
+  /// logit_gradient and rows_out, and the others are in a tile's scratch.
+  bool trace = false;
+  Matrix<Real, Space> next_base;        ///< [D Z, B+] V - mean A of the choosing network at s'
+  Matrix<Real, Space> base;             ///< [D Z, B+] and of the online network at s
   Matrix<Real, Space> next_q;           ///< [A, B+] Q(s', a) of the choosing network
   Matrix<Real, Space> next_action;      ///< [D, B+] a*
   Matrix<Real, Space> target;           ///< [D Z, B+] target distribution m_d (all equal when aggregated)
   Matrix<Real, Space> next_prob;        ///< [D Z, B+] p_d(s', a*; target)
   Matrix<Real, Space> chosen;           ///< [D Z, B+] chosen logits at s, then the gradient on them
+  Matrix<Real, Space> probability;      ///< [D Z, B+] and their softmax
   Matrix<Real, Space> q;                ///< [A, B+] Q(s, a); all branches with CQL, exposure with the auxiliary loss
   Matrix<Real, Space> q_slope;          ///< [A, B+] 1 / sum of an action's exponentials, then dLoss/dQ(s, a) times it
   Matrix<Real, Space> cql_slope;        ///< [A, B+] CQL: softmax_a Q(s, a) - 1{a taken}
   Matrix<Real, Space> exposure_label;   ///< [A_0, B+] auxiliary loss: label
   Matrix<Real, Space> exposure_policy;  ///< [A_0, B+] and softmax of Q it is compared with
-  Matrix<Real, Space> branch_out;       ///< [9 D, B+] each branch's losses, targets' entropies
+  Matrix<Real, Space> branch_out;       ///< [15 D, B+] each branch's losses, targets' entropies and the like
   Matrix<Real, Space> logit_gradient;   ///< [logits, B+]
   Matrix<Real, Space> rows_out;         ///< [row_outputs, B+]
 
   LossBuffers() = default;
-  LossBuffers(const Space& space, const NetworkShape& shape, int rows, const std::string& label);
+  LossBuffers(const Space& space, const NetworkShape& shape, int rows, const std::string& label, bool trace = false);
 };
 
 /// The exposure auxiliary loss (formulas/exposure_label.hpp), once a row, without importance weight.

@@ -21,8 +21,15 @@ struct StateVector {
 
   KOKKOS_INLINE_FUNCTION void write(const market::Account& account, std::uint32_t bar, float goal_gap,
                                     float* state) const {
-    const float* from = features + static_cast<std::int64_t>(bar) * feature_columns;
-    for (int j = 0; j < feature_columns; ++j) state[j] = from[j];
+    for (int j = 0; j < feature_columns; ++j) write_feature(j, bar, state);
+    write_account(account, bar, goal_gap, state);
+  }
+  /// In two parts, for a device's lanes.
+  KOKKOS_INLINE_FUNCTION void write_feature(int j, std::uint32_t bar, float* state) const {
+    state[j] = features[static_cast<std::int64_t>(bar) * feature_columns + j];
+  }
+  KOKKOS_INLINE_FUNCTION void write_account(const market::Account& account, std::uint32_t bar, float goal_gap,
+                                            float* state) const {
     const double close = bars[bar].close;
     account_inputs(static_cast<float>(market::exposure(account, close)),
                    static_cast<float>(market::unrealised_return(account, close)), account.bars_held,

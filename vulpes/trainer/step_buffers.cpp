@@ -33,7 +33,7 @@ StepBuffers<Space>::StepBuffers(const Space& space, const kernels::NetworkShape&
       batch(parts.batch),
       online(space, shape, 2 * parts.batch, "vulpes::step::online"),
       target_next(space, shape, parts.batch, "vulpes::step::target_next"),
-      loss(space, shape, parts.batch, "vulpes::step::loss"),
+      loss(space, shape, parts.batch, "vulpes::step::loss", parts.trace),
       backward(space, shape, parts.batch, "vulpes::step::backward"),
       draws(space, parts.batch),
       actions(
@@ -60,15 +60,13 @@ StepBuffers<Space>::StepBuffers(const Space& space, const kernels::NetworkShape&
   target_next.input = Kokkos::subview(online.input, std::pair<int, int>(parts.batch, 2 * parts.batch), Kokkos::ALL);
 #if defined(VULPES_DEBUG_CHECKS)
   const float poison = std::numeric_limits<float>::quiet_NaN();
-  for (const auto& m : {online.input,         online.trunk1,      online.trunk2,
-                        online.hidden,        online.logits,      target_next.trunk1,
-                        target_next.trunk2,   target_next.hidden, target_next.logits,
-                        loss.logit_gradient,  loss.base,          loss.next_q,
-                        loss.target,          loss.next_prob,     loss.chosen,
-                        loss.branch_out,      loss.rows_out,      loss.q,
-                        loss.q_slope,         loss.cql_slope,     loss.exposure_label,
-                        loss.exposure_policy, backward.hidden,    backward.trunk1,
-                        backward.trunk2,      backward.block}) {
+  for (const auto& m :
+       {online.input,       online.trunk1,      online.trunk2,       online.hidden,        online.logits,
+        target_next.trunk1, target_next.trunk2, target_next.hidden,  target_next.logits,   loss.logit_gradient,
+        loss.base,          loss.next_base,     loss.probability,    loss.next_q,          loss.target,
+        loss.next_prob,     loss.chosen,        loss.branch_out,     loss.rows_out,        loss.q,
+        loss.q_slope,       loss.cql_slope,     loss.exposure_label, loss.exposure_policy, backward.hidden,
+        backward.trunk1,    backward.trunk2,    backward.block}) {
     Kokkos::deep_copy(space, m, poison);
   }
   for (const auto& v : {rewards, discounts, weights}) Kokkos::deep_copy(space, v, poison);
