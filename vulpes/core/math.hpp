@@ -28,14 +28,14 @@ KOKKOS_INLINE_FUNCTION V exp_float(V x) {
   const V t = clamped * V(1.44269504f);
   const V magic = V(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
   const V k = (t + magic) - magic;
-  const V r = (clamped - k * V(0.693359375f)) - k * V(-2.12194440e-4f);
+  const V r = multiply_add(k, V(2.12194440e-4f), multiply_add(k, V(-0.693359375f), clamped));
   V p = V(1.9875691500e-4f);
-  p = p * r + V(1.3981999507e-3f);
-  p = p * r + V(8.3334519073e-3f);
-  p = p * r + V(4.1665795894e-2f);
-  p = p * r + V(1.6666665459e-1f);
-  p = p * r + V(5.0000001201e-1f);
-  const V y = (p * (r * r) + r + V(1.0f)) * detail::exp2_integer(k);
+  p = multiply_add(p, r, V(1.3981999507e-3f));
+  p = multiply_add(p, r, V(8.3334519073e-3f));
+  p = multiply_add(p, r, V(4.1665795894e-2f));
+  p = multiply_add(p, r, V(1.6666665459e-1f));
+  p = multiply_add(p, r, V(5.0000001201e-1f));
+  const V y = (multiply_add(p, r * r, r) + V(1.0f)) * detail::exp2_integer(k);
   const V flushed = select(x < V(-87.0f), V(0.0f), y);
   return flushed + (x - x) * V(0.0f);  // NaN in, NaN out; an infinite x gives NaN and is caught by the guard
 }
@@ -81,17 +81,16 @@ KOKKOS_INLINE_FUNCTION V log_float(V x) {
   m = select(small, m + m, m) - V(1.0f);
   const V s = m * m;
   V p = V(7.0376836292e-2f);
-  p = p * m + V(-1.1514610310e-1f);
-  p = p * m + V(1.1676998740e-1f);
-  p = p * m + V(-1.2420140846e-1f);
-  p = p * m + V(1.4249322787e-1f);
-  p = p * m + V(-1.6668057665e-1f);
-  p = p * m + V(2.0000714765e-1f);
-  p = p * m + V(-2.4999993993e-1f);
-  p = p * m + V(3.3333331174e-1f);
-  // One product in each sum: whether and how a compiler fuses them is then the same for scalars and packs.
-  const V y = (m + s * (p * m - V(0.5f))) + e * V(-2.12194440e-4f);
-  return (y + e * V(0.693359375f)) + (x - x) * V(0.0f);
+  p = multiply_add(p, m, V(-1.1514610310e-1f));
+  p = multiply_add(p, m, V(1.1676998740e-1f));
+  p = multiply_add(p, m, V(-1.2420140846e-1f));
+  p = multiply_add(p, m, V(1.4249322787e-1f));
+  p = multiply_add(p, m, V(-1.6668057665e-1f));
+  p = multiply_add(p, m, V(2.0000714765e-1f));
+  p = multiply_add(p, m, V(-2.4999993993e-1f));
+  p = multiply_add(p, m, V(3.3333331174e-1f));
+  const V y = multiply_add(e, V(-2.12194440e-4f), multiply_add(s, multiply_add(p, m, V(-0.5f)), m));
+  return multiply_add(e, V(0.693359375f), y) + (x - x) * V(0.0f);
 }
 
 template <class V>

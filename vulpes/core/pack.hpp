@@ -11,6 +11,10 @@
 
 #include "vulpes/core/compat.hpp"
 
+#if defined(__FMA__)
+#include <immintrin.h>
+#endif
+
 namespace vulpes {
 
 #if defined(__AVX512F__)
@@ -100,6 +104,34 @@ template <class Real, int N>
 Pack<Real, N> select(PackMask<Real, N> c, Pack<Real, N> a, Pack<Real, N> b) {
   return Pack<Real, N>(c.raw ? a.raw : b.raw);
 }
+
+/// a b + c, rounded once where the processor has an instruction for it. Nothing else is fused
+/// (cmake/VulpesTargets.cmake).
+template <class Real>
+requires std::is_floating_point_v<Real> KOKKOS_INLINE_FUNCTION Real multiply_add(Real a, Real b, Real c) {
+  KOKKOS_IF_ON_DEVICE(return Kokkos::fma(a, b, c);)
+#if defined(__FMA__)
+  KOKKOS_IF_ON_HOST(return std::fma(a, b, c);)
+#else
+  KOKKOS_IF_ON_HOST(return a * b + c;)
+#endif
+}
+template <class Real, int N>
+Pack<Real, N> multiply_add(Pack<Real, N> a, Pack<Real, N> b, Pack<Real, N> c) {
+#if defined(__AVX512F__)
+  if constexpr (std::is_same_v<Real, float> && N == 16) {
+    return (typename Pack<Real, N>::Raw)_mm512_fmadd_ps((__m512)a.raw, (__m512)b.raw, (__m512)c.raw);
+  }
+#elif defined(__FMA__)
+  if constexpr (std::is_same_v<Real, float> && N == 8) {
+    return (typename Pack<Real, N>::Raw)_mm256_fmadd_ps((__m256)a.raw, (__m256)b.raw, (__m256)c.raw);
+  }
+#endif
+  Pack<Real, N> r;
+  for (int i = 0; i < N; ++i) r.set(i, multiply_add(a[i], b[i], c[i]));
+  return r;
+}
+
 template <class V>
 KOKKOS_INLINE_FUNCTION V larger(V a, V b) {
   return select(a > b, a, b);

@@ -237,9 +237,9 @@ struct LossSteps {
       const Value p = column(c.probability, d * atoms + z, row) * share;
       const Value m = column(c.target, t * atoms + z, row), atom = Value(in.support.atom(z));
       write(c.probability, d * atoms + z, row, p);
-      q += p * atom;
-      y += m * atom;
-      cross_entropy -= m * log_p;
+      q = multiply_add(p, atom, q);
+      y = multiply_add(m, atom, y);
+      cross_entropy = multiply_add(-m, log_p, cross_entropy);
     }
     const Value entropy = blend > Real(0) ? column(c.branch_out, target_entropy + t, row) : zero;
     const Value error = q - y, squared = error * error, kl = cross_entropy - entropy;
@@ -276,11 +276,11 @@ struct LossSteps {
                  Value(in.bias[first + z]);
         },
         [&](int z, Value e) {
-          weighted += e * Value(static_cast<Real>(z));
+          weighted = multiply_add(e, Value(static_cast<Real>(z)), weighted);
           write(gradient, first + z, row, e);
         });
     const Value share = Value(Real(1)) / scale.sum;
-    write(c.q, action, row, Value(in.support.vmin) + Value(in.support.spacing) * (weighted * share));
+    write(c.q, action, row, multiply_add(Value(in.support.spacing), weighted * share, Value(in.support.vmin)));
     write(c.q_slope, action, row, share);
   }
 
@@ -308,7 +308,7 @@ struct LossSteps {
     const Value auxiliary = Value(w.auxiliary / (static_cast<Real>(in.rows) * in.auxiliary.temperature));
     for (int a = 0; a < count; ++a) {
       Value sum = conservative ? cql * slope(a) : Value(Real(0));
-      if (labelled) sum += auxiliary * (column(c.policy, a, row) - column(c.label, a, row));
+      if (labelled) sum = multiply_add(auxiliary, column(c.policy, a, row) - column(c.label, a, row), sum);
       write(c.q_slope, first + a, row, sum * column(c.q_slope, first + a, row));
     }
   }
@@ -323,7 +323,7 @@ struct LossSteps {
     for (int a = 0; a < count; ++a) {
       const Value exponent = column(gradient, first + a * in.shape.atoms, row);
       const Value slope = column(c.q_slope, first_action(d) + a, row), q = column(c.q, first_action(d) + a, row);
-      const Value g = slope * expectation_gradient(exponent, atom, q) + is_action(action, a) * own;
+      const Value g = multiply_add(slope, expectation_gradient(exponent, atom, q), is_action(action, a) * own);
       write(gradient, first + a * in.shape.atoms, row, g);
       sum += g;
     }

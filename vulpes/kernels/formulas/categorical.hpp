@@ -37,9 +37,9 @@ KOKKOS_INLINE_FUNCTION V expected_value(const Support<scalar_of<V>>& support, co
   for (int z = 0; z < support.atoms; ++z) {
     const V e = exponential(logit(z) - largest);
     sum += e;
-    weighted += e * V(static_cast<scalar_of<V>>(z));
+    weighted = multiply_add(e, V(static_cast<scalar_of<V>>(z)), weighted);
   }
-  return V(support.vmin) + V(support.spacing) * (weighted / sum);
+  return multiply_add(V(support.spacing), weighted / sum, V(support.vmin));
 }
 
 /// Index of the largest of `count` values; the first one wins a tie.

@@ -15,7 +15,7 @@ struct Support {
   static Support make(double low, double high, int count) {
     return {static_cast<Real>(low), static_cast<Real>((high - low) / (count - 1)), count};
   }
-  KOKKOS_INLINE_FUNCTION Real atom(int k) const { return vmin + spacing * static_cast<Real>(k); }
+  KOKKOS_INLINE_FUNCTION Real atom(int k) const { return multiply_add(spacing, static_cast<Real>(k), vmin); }
 };
 
 }  // namespace vulpes::kernels
