@@ -435,6 +435,7 @@ void FoldTrainer<Space>::save(const std::string& path, std::int64_t metric_rows)
   write_array(file, "training/replay/smallest", buffers_.draws.smallest);
   write_array(file, "training/environments", collect_buffers_.environments);
   write_array(file, "training/records", buffers_.records);
+  if (buffers_.causal.records.size() > 0) write_array(file, "training/causal", buffers_.causal.records);
   file.write_scalar("training/progress/epoch", progress_.epoch);
   file.write_scalar("training/progress/steps", progress_.steps);
   file.write_scalar("training/progress/bar_steps", progress_.bar_steps);
@@ -506,6 +507,7 @@ std::int64_t FoldTrainer<Space>::load(const std::string& path) {
   read_array(file, "training/replay/smallest", buffers_.draws.smallest);
   read_array(file, "training/environments", collect_buffers_.environments);
   read_array(file, "training/records", buffers_.records);
+  if (buffers_.causal.records.size() > 0) read_array(file, "training/causal", buffers_.causal.records);
   kernels::rebuild(space_, replay_.ring.tree);
   kernels::write_states(space_, collect_arguments_, collect_buffers_);
   progress_.epoch = file.read_scalar<std::int64_t>("training/progress/epoch");
