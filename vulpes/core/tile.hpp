@@ -17,6 +17,7 @@ template <class Space, class Real>
 class HostTile {
  public:
   using Value = std::conditional_t<kernels_use_packs, Pack<Real>, Real>;
+  static constexpr bool on_device = false;
   static constexpr int rows = Pack<Real>::size;
   KOKKOS_INLINE_FUNCTION explicit HostTile(int index) : index_(index) {}
   KOKKOS_INLINE_FUNCTION int index() const { return index_; }
@@ -39,6 +40,7 @@ class DeviceTile {
  public:
   using Value = Real;
   using Member = typename Kokkos::TeamPolicy<Space>::member_type;
+  static constexpr bool on_device = true;
   static constexpr int rows = 8;  // a sector of 32 bytes of a transposed buffer
   static constexpr int threads = 32;
   KOKKOS_INLINE_FUNCTION explicit DeviceTile(const Member& team) : team_(team) {}

@@ -84,9 +84,12 @@ void backtest_step(const Space& space, const BacktestArguments<Space>& arguments
             ++b.bar;
             if (outcome.ruined) b.end = b.bar;
             if (goal.on && b.steps % window == 0) b.goal_start = b.account.equity;
-            state.write(b.account, b.bar, gap(goal, b), states + static_cast<std::int64_t>(i) * state.width);
+            state.write_account(b.account, b.bar, gap(goal, b), states + static_cast<std::int64_t>(i) * state.width);
           }
         });
+        tile.sync();
+        state.write_features(
+            tile, count, [&](int i) { return accounts[i].bar; }, states);
       });
 }
 

@@ -172,9 +172,12 @@ void act(const Space& space, const CollectArguments<Space>& arguments, const Col
             view.rows[view.row(slot_count, env)] = row;
             if (i == 0) view.cursor[1] = slot_count + 1;
             if (outcome.ruined || truncated) rules.begin_episode(e, env, false);
-            state.write(e.account, e.bar, rules.gap(e), states + static_cast<std::int64_t>(i) * state.width);
+            state.write_account(e.account, e.bar, rules.gap(e), states + static_cast<std::int64_t>(i) * state.width);
           }
         });
+        tile.sync();
+        state.write_features(
+            tile, envs, [&](int i) { return environments[i].bar; }, states);
       });
 }
 

@@ -13,6 +13,7 @@ namespace vulpes::kernels {
 namespace {
 
 constexpr int columns_a_strip = 64;
+constexpr int row_parts = 16;  // of a device's team in launch 1: a thread sums every 16th row of 4 columns
 constexpr int rows_a_strip = 16;
 constexpr int team_threads = 256;
 
@@ -23,9 +24,12 @@ void left_product(const Space& space, const SpectralNorm<Space>& n, const float*
   const float* vectors = n.vectors.data();
   float* t = n.t.data();
   const int half = n.half;
+  auto policy = teams(space, static_cast<int>(n.column_strips.extent(0)), team_threads);
+  if (!is_host_space<Space>) {
+    policy.set_scratch_size(0, Kokkos::PerTeam(row_parts * columns_a_strip * static_cast<int>(sizeof(float))));
+  }
   Kokkos::parallel_for(
-      "vulpes::spectral::left", teams(space, static_cast<int>(n.column_strips.extent(0)), team_threads),
-      KOKKOS_LAMBDA(const typename Kokkos::TeamPolicy<Space>::member_type& team) {
+      "vulpes::spectral::left", policy, KOKKOS_LAMBDA(const typename Kokkos::TeamPolicy<Space>::member_type& team) {
         const SpectralStrip s = strips[team.league_rank()];
         const float* us = vectors + (now->adam_t & 1) * half + s.u;
         const float square = team_sum<float>(team, s.rows, [&](std::int64_t i) { return us[i] * us[i]; });
@@ -41,10 +45,26 @@ void left_product(const Space& space, const SpectralNorm<Space>& n, const float*
           }
           for (int j = 0; j < width; ++j) product[s.begin + j] = sum[j] * scale;
         } else {
+          constexpr int columns_a_thread = columns_a_strip * row_parts / team_threads;
+          float* const partial = static_cast<float*>(team.team_scratch(0).get_shmem_aligned(0, sizeof(float)));
+          const std::uint32_t part = team.team_rank() % row_parts;
+          const std::uint32_t first = s.begin + team.team_rank() / row_parts * columns_a_thread;
+          // (Lanes of a warp are 16 rows of 2 x 4 columns: 32 bytes of each.)
+          float sum[columns_a_thread] = {};
+          for (std::uint32_t i = part; i < s.rows; i += row_parts) {
+            const float* row = w + static_cast<std::int64_t>(i) * s.columns;
+            for (int j = 0; j < columns_a_thread; ++j) {
+              if (first + j < s.end) sum[j] += row[first + j] * us[i];
+            }
+          }
+          for (int j = 0; j < columns_a_thread; ++j) {
+            partial[part * columns_a_strip + (first - s.begin) + j] = sum[j];
+          }
+          team.team_barrier();
           Kokkos::parallel_for(Kokkos::TeamThreadRange(team, s.begin, s.end), [&](std::uint32_t j) {
-            float sum = 0.0f;
-            for (std::uint32_t i = 0; i < s.rows; ++i) sum += w[static_cast<std::int64_t>(i) * s.columns + j] * us[i];
-            product[j] = sum * scale;
+            float total = 0.0f;
+            for (int k = 0; k < row_parts; ++k) total += partial[k * columns_a_strip + (j - s.begin)];
+            product[j] = total * scale;
           });
         }
       });

@@ -1,6 +1,7 @@
 // The network's input for an account at a bar, the same in collection, backtest and decision.
 #pragma once
 
+#include "vulpes/core/pack.hpp"
 #include "vulpes/kernels/formulas/account_state.hpp"
 #include "vulpes/kernels/market_table.hpp"
 #include "vulpes/kernels/network.hpp"
@@ -35,6 +36,19 @@ struct StateVector {
                    static_cast<float>(market::unrealised_return(account, close)), account.bars_held,
                    static_cast<float>(market::drawdown(account)), goal_gap, window, state + feature_columns);
     for (int j = feature_columns + account_input_count; j < width; ++j) state[j] = 0.0f;
+  }
+  /// The features of a tile's rows, of which the first `count` exist; `bar_of(row)`. A device's lanes take a feature
+  /// each, a host a row whole.
+  template <class Tile, class BarOf>
+  KOKKOS_INLINE_FUNCTION void write_features(const Tile& tile, int count, const BarOf& bar_of, float* states) const {
+    const int pieces = Tile::on_device ? feature_columns : 1;
+    tile.items(pieces, [&](int piece, int row0) {
+      for (int i = row0; i < row0 + lanes<typename Tile::Value> && i < count; ++i) {
+        float* state = states + static_cast<std::int64_t>(i) * width;
+        const std::uint32_t bar = bar_of(i);
+        for (int j = piece; j < feature_columns; j += pieces) write_feature(j, bar, state);
+      }
+    });
   }
 };
 
