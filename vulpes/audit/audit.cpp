@@ -24,7 +24,8 @@ struct End {
 
 /// Trains a fold; `stop` is asked before each collection, as in training.
 template <class Space>
-End train_fold(trainer::FoldTrainer<Space>& fold, const std::function<bool()>& stop = [] { return false; }) {
+End train_fold(
+    trainer::FoldTrainer<Space>& fold, const std::function<bool()>& stop = [] { return false; }) {
   fold.prefill();
   while (!fold.finished()) {
     throw_if<RunError>(!fold.run_epoch(stop), "the guard stopped the training that was to be audited");

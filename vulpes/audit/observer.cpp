@@ -22,6 +22,7 @@ struct Labels {
   };
   std::vector<Region> regions;
   std::string launch;
+  std::string copied;  ///< destination of the copy or fill that is being made, perhaps by a launch of Kokkos
   std::int64_t ordinal = 0;
   double began = 0;
 };
@@ -32,13 +33,13 @@ double now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 void begin_launch(const char* label, std::uint32_t, std::uint64_t*) {
   labels.launch = label;
   labels.ordinal = ++ordinals;
-  if (on_device) return;
+  if (on_device || !labels.copied.empty()) return;
   recorder->add({CallKind::launch, label, position, origin_here()});
   labels.began = now();
 }
 
 void end_launch(std::uint64_t) {
-  if (!on_device && position.window != Window::none) {
+  if (!on_device && labels.copied.empty() && position.window != Window::none) {
     const std::lock_guard lock(recorder->mutex);
     recorder->trace.kernels.push_back({origin_here(), labels.launch, position, 0, labels.began, now()});
   }
@@ -56,7 +57,7 @@ void begin_fence(const char* label, std::uint32_t, std::uint64_t*) {
 
 void begin_copy(Kokkos::Tools::SpaceHandle, const char* to, const void*, Kokkos::Tools::SpaceHandle, const char* from,
                 const void*, std::uint64_t bytes) {
-  labels.launch = to;
+  labels.copied = to;
   labels.ordinal = ++ordinals;
   // A device's own interface says what it became: a copy, a memset, a kernel.
   if (on_device) return;
@@ -65,7 +66,7 @@ void begin_copy(Kokkos::Tools::SpaceHandle, const char* to, const void*, Kokkos:
   recorder->add({fill ? CallKind::memset : CallKind::copy, std::string(from) + " -> " + to, position, origin_here(),
                  static_cast<double>(bytes)});
 }
-void end_copy() { labels.launch.clear(); }
+void end_copy() { labels.copied.clear(); }
 
 void allocate(Kokkos::Tools::SpaceHandle, const char* label, const void* block, std::uint64_t bytes) {
   recorder->add({CallKind::allocation, label, position, origin_here(), static_cast<double>(bytes),
@@ -82,7 +83,7 @@ Origin origin_here() {
   Origin o;
   o.part = position.part;
   o.known = true;
-  o.label = labels.launch;
+  o.label = labels.copied.empty() ? labels.launch : labels.copied;
   o.ordinal = labels.ordinal;
   for (auto r = labels.regions.rbegin(); r != labels.regions.rend(); ++r) {
     if (r->label.rfind("vulpes::", 0) != 0) continue;  // a library's own

@@ -279,8 +279,8 @@ void State::complete(std::uint8_t* buffer, std::size_t bytes) {
     const auto found = launches.find(k.correlationId);
     const Window window = found == launches.end() ? Window::step : found->second.at.window;
     if (window != Window::step && window != Window::step_setup && window != Window::epoch) continue;
-    kernels.push_back({k.graphNodeId, k.correlationId, k.name,
-                       static_cast<std::int64_t>(k.gridX) * k.gridY * k.gridZ, k.start, k.end});
+    kernels.push_back({k.graphNodeId, k.correlationId, k.name, static_cast<std::int64_t>(k.gridX) * k.gridY * k.gridZ,
+                       k.start, k.end});
   }
 }
 

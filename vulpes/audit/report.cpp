@@ -25,13 +25,15 @@ std::string today() {
 }  // namespace
 
 std::string to_text(const Report& r) {
-  std::string text = "Audit on " + r.space + " (" + r.products + "), " + std::to_string(r.config.train.steps) +
-                     " steps a fold, batch " + std::to_string(r.config.train.batch) + "\n";
+  std::string text = "Audit on ";
+  text += r.space + " (" + r.products + "), " + std::to_string(r.config.train.steps) + " steps a fold, batch " +
+          std::to_string(r.config.train.batch) + "\n";
   std::string table;
   for (const Row& row : r.rows) {
     if (row.table != table) {
       table = row.table;
-      text += "\n" + padded(table, 62) + padded("allowed", 24) + padded("measured", 20) + "\n";
+      text += '\n';
+      text += padded(table, 62) + padded("allowed", 24) + padded("measured", 20) + "\n";
     }
     text += "  " + padded(row.name, 60) + padded(row.allowed, 24) + padded(row.measured, 20) + name(row.verdict);
     if (!row.detail.empty()) text += (row.verdict == Verdict::broken ? ": " : "  ") + row.detail;
@@ -44,12 +46,13 @@ std::string to_text(const Report& r) {
       text += "  " + padded(std::to_string(k.teams), 8) + padded(k.region, 36) + k.name.substr(0, 100) + "\n";
     }
   }
-  if (r.times.steps > 0) text += "\n" + to_text(r.times);
+  if (r.times.steps > 0) text += '\n', text += to_text(r.times);
   std::string broken;
   for (const Row& row : r.rows) {
     if (row.verdict == Verdict::broken) broken += (broken.empty() ? "" : "; ") + row.name;
   }
-  return text + "\n" + (broken.empty() ? "No row is broken.\n" : "Broken: " + broken + ".\n");
+  if (broken.empty()) return text + "\nNo row is broken.\n";
+  return text + "\nBroken: " + broken + ".\n";
 }
 
 std::string to_json(const Report& r, const std::string& commit) {
@@ -79,10 +82,8 @@ std::string to_json(const Report& r, const std::string& commit) {
            {"busy_ms", 1e3 * r.times.busy},
            {"period_ms", 1e3 * r.times.period}};
   for (const PartTime& p : r.times.parts) {
-    times["parts"].push_back({{"part", p.part},
-                              {"busy_ms", 1e3 * p.seconds},
-                              {"overlapped_share", p.overlapped},
-                              {"kernels", p.kernels}});
+    times["parts"].push_back(
+        {{"part", p.part}, {"busy_ms", 1e3 * p.seconds}, {"overlapped_share", p.overlapped}, {"kernels", p.kernels}});
   }
   return j.dump(2) + "\n";
 }

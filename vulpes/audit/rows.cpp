@@ -89,7 +89,7 @@ std::set<std::int64_t> numbers(const Trace& t, Window window) {
 }
 
 Row none_allowed(const char* table, const char* name, const Found& found) {
-  return {table, name,           "0", std::to_string(found.count()), found.count() == 0 ? Verdict::ok : Verdict::broken,
+  return {table,         name, "0", std::to_string(found.count()), found.count() == 0 ? Verdict::ok : Verdict::broken,
           found.detail()};
 }
 Row at_most(const char* table, const char* name, std::int64_t allowed, std::int64_t measured,
@@ -164,8 +164,8 @@ Found chained_passes(const Recording& r) {
   for (const auto& [a, from] : passes) {
     for (const auto& [b, to] : passes) {
       const bool path = a != b && std::any_of(to.begin(), to.end(), [&](std::size_t j) {
-        return std::any_of(from.begin(), from.end(), [&](std::size_t i) { return above[j][i]; });
-      });
+                          return std::any_of(from.begin(), from.end(), [&](std::size_t i) { return above[j][i]; });
+                        });
       if (path) f.add(std::string(r.nodes[from[0]].origin.part) + " before " + r.nodes[to[0]].origin.part);
     }
   }
@@ -206,6 +206,7 @@ void add_launch_rows(std::vector<Row>& rows, const Trace& t, const Facts& facts)
   std::set<std::string> seen;
   each_launch(t, [&](const Origin& o, const std::string& function, std::int64_t teams) {
     if (!seen.insert(o.label + "|" + o.region + "|" + function + "|" + std::to_string(teams)).second) return;
+    if (is_accumulator(o)) return;
     if (!o.known) return unknown.add(called(o, function));
     if (!o.ours()) {
       if (o.region.empty()) unlabelled.add(called(o, function));
@@ -273,20 +274,22 @@ Row launches_row(const Trace& t, const Facts& facts, const std::set<std::int64_t
   const char* name = "graph launches a step";
   const char* allowed = split ? "1 to 7" : "1";
   if (!t.device) return unseen(step, name, allowed, needs_device);
-  const Span s =
-      per_window(t, Window::step, steps, [](const Call& c) { return c.kind == CallKind::graph_launch; });
+  const Span s = per_window(t, Window::step, steps, [](const Call& c) { return c.kind == CallKind::graph_launch; });
   const bool good = s.least >= 1 && s.most <= (split ? 7 : 1);
   const std::string measured =
       s.least == s.most ? std::to_string(s.least) : std::to_string(s.least) + " to " + std::to_string(s.most);
-  return {step, name, allowed, measured, good ? Verdict::ok : Verdict::broken,
+  return {step,
+          name,
+          allowed,
+          measured,
+          good ? Verdict::ok : Verdict::broken,
           good ? "" : "graph.mode = " + facts.graph_mode};
 }
 
 /// Copies or memsets: calls, and nodes of the recordings.
 Found moved(const Trace& t, CallKind kind, Node::Kind node, bool accumulators_allowed) {
-  Found f = calls(t, Window::step, [&](const Call& c) {
-    return c.kind == kind && !(accumulators_allowed && is_accumulator(c.origin));
-  });
+  Found f = calls(t, Window::step,
+                  [&](const Call& c) { return c.kind == kind && !(accumulators_allowed && is_accumulator(c.origin)); });
   for (const Recording* r : step_recordings(t)) {
     for (const Node& n : r->nodes) {
       if (n.kind != node || (accumulators_allowed && is_accumulator(n.origin))) continue;
@@ -300,7 +303,9 @@ Found moved(const Trace& t, CallKind kind, Node::Kind node, bool accumulators_al
 
 std::optional<kernels::Work> declared_work(const Origin& o, const Facts& facts) {
   const bool online_forward = std::strcmp(o.part, "forward") == 0;
-  const int rows = std::strcmp(o.part, "causal") == 0 ? facts.causal_rows : online_forward ? 2 * facts.batch : facts.batch;
+  const int rows = std::strcmp(o.part, "causal") == 0 ? facts.causal_rows
+                   : online_forward                   ? 2 * facts.batch
+                                                      : facts.batch;
   // A launch of several passes counts them itself.
   for (const std::string* name : {&o.label, &o.region}) {
     const bool of_batch = *name == "vulpes::forward::passes";
@@ -318,16 +323,15 @@ std::vector<Row> step_rows(const Trace& t, const Facts& facts, std::int64_t fold
                          static_cast<std::int64_t>(numbers(t, Window::step_setup).size()), "steps are recorded again"));
   rows.push_back(none_allowed(step, "synchronisations, polls, fences", calls(t, Window::step, waits)));
   rows.push_back(none_allowed(step, "copies", moved(t, CallKind::copy, Node::copy, false)));
-  rows.push_back(
-      none_allowed(step, "memsets but of accumulators", moved(t, CallKind::memset, Node::memset, true)));
-  rows.push_back(none_allowed(
-      step, "allocations", calls(t, Window::step, [](const Call& c) {
-        return c.kind == CallKind::allocation || c.kind == CallKind::deallocation;
-      })));
+  rows.push_back(none_allowed(step, "memsets but of accumulators", moved(t, CallKind::memset, Node::memset, true)));
+  rows.push_back(none_allowed(step, "allocations", calls(t, Window::step, [](const Call& c) {
+                                return c.kind == CallKind::allocation || c.kind == CallKind::deallocation;
+                              })));
   rows.push_back(launches_row(t, facts, steps));
-  rows.push_back(t.device ? none_allowed(step, "launches besides the graph",
-                                         calls(t, Window::step, [](const Call& c) { return c.kind == CallKind::launch; }))
-                          : unseen(step, "launches besides the graph", "0", needs_device));
+  rows.push_back(t.device
+                     ? none_allowed(step, "launches besides the graph",
+                                    calls(t, Window::step, [](const Call& c) { return c.kind == CallKind::launch; }))
+                     : unseen(step, "launches besides the graph", "0", needs_device));
   rows.push_back(spectral_row(t, steps));
   add_launch_rows(rows, t, facts);
   rows.push_back(lone_library_row(t));
@@ -357,13 +361,15 @@ std::vector<Row> epoch_rows(const Trace& t) {
   const auto most = [&](const auto& wanted) { return per_window(t, Window::epoch, seen, wanted).most; };
   rows.push_back({table, "boundaries seen", "1 or more", std::to_string(seen.size()),
                   seen.empty() ? Verdict::broken : Verdict::ok, ""});
-  const auto synchronises = [](const Call& c) { return c.kind == CallKind::synchronisation || c.kind == CallKind::poll; };
+  const auto synchronises = [](const Call& c) {
+    return c.kind == CallKind::synchronisation || c.kind == CallKind::poll;
+  };
   rows.push_back(none_allowed(table, "synchronisations of device or stream, polls, fences", at_epoch(synchronises)));
   // For the figures of the epoch before, whose end is an epoch ago.
   const auto event = [](const Call& c) { return c.kind == CallKind::event_wait; };
-  rows.push_back(t.device ? at_most(table, "waits for the event of an earlier epoch", 1, most(event),
-                                    at_epoch(event).detail())
-                          : unseen(table, "waits for the event of an earlier epoch", "at most 1", needs_device));
+  rows.push_back(
+      t.device ? at_most(table, "waits for the event of an earlier epoch", 1, most(event), at_epoch(event).detail())
+               : unseen(table, "waits for the event of an earlier epoch", "at most 1", needs_device));
   const auto snapshot = [](const Call& c) {
     return c.kind == CallKind::copy && c.origin.label == "vulpes::validator::snapshot";
   };
@@ -392,8 +398,10 @@ std::vector<Row> fold_rows(const Trace& t, const FoldFacts& folds) {
   rows.push_back({table, "folds seen", "2 or more", std::to_string(folds.setups.size()),
                   several ? Verdict::ok : Verdict::broken, ""});
   rows.push_back({table, "a fold of the run equals the fold alone", "bit for bit",
-                  !folds.same_alone ? "n/a" : *folds.same_alone ? "equal" : "differs",
-                  !folds.same_alone  ? Verdict::unseen
+                  !folds.same_alone   ? "n/a"
+                  : *folds.same_alone ? "equal"
+                                      : "differs",
+                  !folds.same_alone   ? Verdict::unseen
                   : *folds.same_alone ? Verdict::ok
                                       : Verdict::broken,
                   !folds.same_alone || *folds.same_alone ? "" : "something was not reset"});
@@ -419,7 +427,11 @@ Row gate_row(const GateFacts& g) {
   const std::string allowed = std::to_string(g.wanted) + " or more";
   if (!g.unseen.empty()) return {step, name, allowed, "n/a", Verdict::unseen, g.unseen};
   const bool good = g.queued >= g.wanted && !g.released_by_time;
-  return {step, name, allowed, std::to_string(g.queued), good ? Verdict::ok : Verdict::broken,
+  return {step,
+          name,
+          allowed,
+          std::to_string(g.queued),
+          good ? Verdict::ok : Verdict::broken,
           good ? "" : "the host waited for the device"};
 }
 

@@ -7,9 +7,9 @@
 
 namespace vulpes {
 
-/// Whether Kokkos waits for all devices before and after each launch that something listens to through Kokkos Tools: who
-/// takes times there needs it; who looks at a step must do without. A tool that is loaded by KOKKOS_TOOLS_LIBS decides
-/// for itself.
+/// Whether Kokkos waits for all devices before and after each launch that something listens to through Kokkos Tools:
+/// who takes times there needs it; who looks at a step must do without. A tool that is loaded by KOKKOS_TOOLS_LIBS
+/// decides for itself.
 enum class ToolFences { no, yes };
 
 /// Lives as long as anything numeric does; create one first in main.

@@ -11,7 +11,8 @@ namespace vulpes {
 /// epochs. fold: from the end of one fold's last epoch to the first step of the next.
 enum class Window { none, step, step_setup, collection, epoch, fold, validation };
 inline constexpr int windows = 7;
-inline constexpr const char* window_names[] = {"none", "step", "step_setup", "collection", "epoch", "fold", "validation"};
+inline constexpr const char* window_names[] = {"none",  "step", "step_setup", "collection",
+                                               "epoch", "fold", "validation"};
 
 /// Where a thread is: its window, which one of that kind it is for this thread (from 1), and the part of a step.
 struct Position {

@@ -2,9 +2,9 @@
 //
 // Flops: an addition, a product, a comparison with its selection, a division or a root counts 1; an exponential
 // `exponential_flops`, a logarithm or power `logarithm_flops` (what core/math.hpp spends on them). Integer work (random
-// words, tree search) is no flops; where it is all that a launch does, it is declared as such. Bytes: every operand read once, every result written once; work space that one
-// launch writes and reads again counts nothing. A measured figure may exceed the declared one where caches are too
-// small.
+// words, tree search) is no flops; where it is all that a launch does, it is declared as such. Bytes: every operand
+// read once, every result written once; work space that one launch writes and reads again counts nothing. A measured
+// figure may exceed the declared one where caches are too small.
 #pragma once
 
 #include <optional>
@@ -260,8 +260,9 @@ inline std::optional<Work> work_of(std::string_view label, const WorkSizes& z, i
   if (is("vulpes::optimise::gradient_squares")) return Work{2 * parameters, 4 * parameters};
   if (is("vulpes::optimise::update")) return Work{20 * parameters, 9 * 4 * parameters};
   if (is("vulpes::pruning::count") || is("vulpes::pruning::apply")) {
+    const Network network(s);
     double weights = 0;
-    for (const TensorSlice& t : Network(s).layout.tensors()) weights += t.is_weight ? static_cast<double>(t.size()) : 0;
+    for (const TensorSlice& t : network.layout.tensors()) weights += t.is_weight ? static_cast<double>(t.size()) : 0;
     // A magnitude's bits, shifted and compared. Applied: the mask, and zeros in four buffers, of all weights at most.
     if (is("vulpes::pruning::count")) return Work{0, 4 * weights, 4 * weights};
     return Work{0, (4 + 4 * 4 + 1.0 / 8) * weights, 3 * weights};

@@ -206,8 +206,8 @@ struct Step {
     {
       const InPart part("priorities");
       kernels::update_priorities(space, c.replay.ring, rules.priority,
-                               kernels::columns(b.loss.rows_out).at(kernels::delta_out, 0), &state->next.skip, b.draws,
-                               c.replay.counts, b.relabelled.data());
+                                 kernels::columns(b.loss.rows_out).at(kernels::delta_out, 0), &state->next.skip,
+                                 b.draws, c.replay.counts, b.relabelled.data());
     }
     const InPart part("metrics");
     kernels::finish_step(space, b.loss, learner.work, learner.state, b.records);

@@ -79,8 +79,8 @@ inline constexpr const char* phase_names[] = {"sample", "spectral", "forward_ddq
                                               "aux",    "adam",     "priorities"};
 
 /// What an observer sees the launches of a step as (core/scope.hpp), in the order of the table of times.
-inline constexpr const char* observed_parts[] = {"sample",   "spectral", "forward",    "forward_ddqn", "loss",
-                                                      "backward", "causal",   "optimise",   "priorities",   "metrics"};
+inline constexpr const char* observed_parts[] = {"sample",   "spectral", "forward",  "forward_ddqn", "loss",
+                                                 "backward", "causal",   "optimise", "priorities",   "metrics"};
 
 /// Runs one part on `space`.
 ///
