@@ -66,34 +66,6 @@ End train_behind_gate(trainer::FoldTrainer<Space>& fold, const io::Config& c, Ga
   }
 }
 
-template <class Space>
-Facts make_facts(const io::Config& c, const trainer::StepContext<Space>& context) {
-  Facts f;
-  kernels::WorkSizes& z = f.sizes;
-  z.shape = context.learner.network.shape;
-  z.feature_columns = context.table.feature_columns;
-  z.n_step = static_cast<int>(c.agent.n_step);
-  z.tree_levels = context.replay.ring.tree.view.levels;
-  z.replay_rows = context.replay.ring.capacity();
-  z.per_branch = context.rules.per_branch;
-  z.spectral_trunk = c.optimiser.spectral_trunk > 0;
-  z.spectral_output = c.optimiser.spectral_output > 0;
-  z.goals = c.reward.goal_bonus > 0 || c.hindsight.share > 0;
-  z.hindsight_share = c.hindsight.share;
-  z.cql = c.cql.weight > 0;
-  z.auxiliary = c.auxiliary.weight > 0;
-  z.diversity = c.diversity.weight > 0;
-  f.batch = static_cast<int>(c.train.batch);
-  if (c.causal.every > 0) {
-    f.causal_rows = (context.buffers.causal.groups + 1) * static_cast<int>(std::min(c.causal.rows, c.train.batch));
-  }
-  f.variants = (c.pruning.sparsity > 0 ? 2 : 1) * (c.causal.every > 0 ? 2 : 1);
-  f.graph_mode = c.graph.mode;
-  f.forward = c.gemm.forward;
-  f.backward = c.gemm.backward;
-  return f;
-}
-
 /// Bytes allocated and not given back by the calls up to `end`, as Kokkos labels them.
 double bytes_held(const Trace& t, std::size_t end) {
   double bytes = 0;
@@ -169,6 +141,38 @@ Report run_on(const io::Config& c) {
 }
 
 }  // namespace
+
+template <class Space>
+Facts make_facts(const io::Config& c, const trainer::StepContext<Space>& context) {
+  Facts f;
+  kernels::WorkSizes& z = f.sizes;
+  z.shape = context.learner.network.shape;
+  z.feature_columns = context.table.feature_columns;
+  z.n_step = static_cast<int>(c.agent.n_step);
+  z.tree_levels = context.replay.ring.tree.view.levels;
+  z.replay_rows = context.replay.ring.capacity();
+  z.per_branch = context.rules.per_branch;
+  z.spectral_trunk = c.optimiser.spectral_trunk > 0;
+  z.spectral_output = c.optimiser.spectral_output > 0;
+  z.goals = c.reward.goal_bonus > 0 || c.hindsight.share > 0;
+  z.hindsight_share = c.hindsight.share;
+  z.cql = c.cql.weight > 0;
+  z.auxiliary = c.auxiliary.weight > 0;
+  z.diversity = c.diversity.weight > 0;
+  f.batch = static_cast<int>(c.train.batch);
+  if (c.causal.every > 0) {
+    f.causal_rows = (context.buffers.causal.groups + 1) * static_cast<int>(std::min(c.causal.rows, c.train.batch));
+  }
+  f.variants = (c.pruning.sparsity > 0 ? 2 : 1) * (c.causal.every > 0 ? 2 : 1);
+  f.graph_mode = c.graph.mode;
+  f.forward = c.gemm.forward;
+  f.backward = c.gemm.backward;
+  return f;
+}
+
+#define INSTANTIATE(S) template Facts make_facts<S>(const io::Config&, const trainer::StepContext<S>&);
+VULPES_FOR_EACH_SPACE(INSTANTIATE)
+#undef INSTANTIATE
 
 bool Report::broken() const {
   return std::any_of(rows.begin(), rows.end(), [](const Row& r) { return r.verdict == Verdict::broken; });

@@ -6,6 +6,7 @@
 #include "vulpes/audit/rows.hpp"
 #include "vulpes/audit/times.hpp"
 #include "vulpes/io/config.hpp"
+#include "vulpes/trainer/step.hpp"
 
 namespace vulpes::audit {
 
@@ -36,6 +37,10 @@ io::Config audited(io::Config config, const Options& options);
 /// Trains the first two folds under observation, then the second one alone, unobserved and, on a device, with the gate:
 /// it must end the same. Throws InputError and RunError as training does.
 Report run(const io::Config& config, const Options& options);
+
+/// What the rows must know of a training as `config` describes it.
+template <class Space>
+Facts make_facts(const io::Config& config, const trainer::StepContext<Space>& context);
 
 /// For people.
 std::string to_text(const Report& report);

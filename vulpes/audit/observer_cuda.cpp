@@ -8,7 +8,6 @@
 #include <cuda_runtime.h>
 #include <cupti.h>
 #include <cxxabi.h>
-#include <generated_cuda_runtime_api_meta.h>
 
 #include <cstdlib>
 #include <map>
@@ -127,7 +126,8 @@ State* state = nullptr;  // CUPTI's buffer callbacks carry no user data
 thread_local int depth = 0;
 /// Inside the instantiation of a graph, whose nodes are copies.
 thread_local bool instantiating = false;
-/// Between begin and end of a capture, and what was captured since, in order.
+/// Between begin and end of a capture; what was captured, in order.
+thread_local bool capturing = false;
 thread_local std::vector<Origin> captured;
 
 /// In the middle of a C library: nothing may be thrown through it.
@@ -186,7 +186,12 @@ void describe_kernel(CUgraphNode node, Node& n) {
 
 void State::call(const CUpti_CallbackData& data) {
   const std::string_view name = data.functionName;
-  if (name.substr(0, 22) == "cudaStreamBeginCapture") return captured.clear();
+  if (name.substr(0, 22) == "cudaStreamBeginCapture") {
+    capturing = true;
+    captured.clear();
+  } else if (name.substr(0, 20) == "cudaStreamEndCapture") {
+    capturing = false;
+  }
   const auto kind = cuda_call_kind(name);
   if (!kind) return;
   Call c{*kind, std::string(name), position, origin_here()};
@@ -195,7 +200,8 @@ void State::call(const CUpti_CallbackData& data) {
     record(static_cast<const cudaGraphInstantiate_v12000_params*>(data.functionParams)->graph);
     instantiating = true;
   }
-  if (*kind == CallKind::launch || *kind == CallKind::copy || *kind == CallKind::memset) captured.push_back(c.origin);
+  const bool makes_node = *kind == CallKind::launch || *kind == CallKind::copy || *kind == CallKind::memset;
+  if (capturing && makes_node) captured.push_back(c.origin);
   if (*kind == CallKind::launch || *kind == CallKind::graph_launch) {
     const std::lock_guard lock(mutex);
     launches[data.correlationId] = {position, c.origin};
