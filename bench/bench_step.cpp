@@ -191,7 +191,7 @@ void add_benchmarks() {
 int main(int argc, char** argv) {
   using namespace vulpes::bench;
   if (argc > 1 && std::strcmp(argv[1], "--launches") == 0) {
-    const vulpes::Runtime runtime(argv);
+    const vulpes::Runtime runtime(argv, 0, vulpes::ToolFences::yes);
     for (const Reference& r : references) {
       if (argc < 3 || std::strcmp(argv[2], r.name) == 0) print_launches(r);
     }

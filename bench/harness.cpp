@@ -35,7 +35,7 @@ void add_context() {
 }  // namespace
 
 int run(int argc, char** argv, void (*add_benchmarks)()) {
-  const Runtime runtime(argv);
+  const Runtime runtime(argv, 0, ToolFences::yes);
   // Defaults come first: what the user gives afterwards wins.
   std::string defaults[] = {"--benchmark_repetitions=9", "--benchmark_enable_random_interleaving=true",
                             "--benchmark_min_time=0.2", "--benchmark_counters_tabular=true",

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-LAYERS = ["core", "io", "market", "kernels", "agent", "evaluator", "trainer", "app"]
+LAYERS = ["core", "io", "market", "kernels", "agent", "evaluator", "trainer", "audit", "app"]
 SOURCE_FOLDERS = ("vulpes/", "tests/", "bench/", "examples/")
 SOURCE = re.compile(r"\.(cpp|hpp|h|cu|cuh)$")
 CUDA_NAME = re.compile(

@@ -18,8 +18,11 @@ void add_train(CLI::App& app, Command& command, const std::string& log_level);
 void add_evaluate(CLI::App& app, Command& command);
 void add_data(CLI::App& app, Command& command);
 void add_step(CLI::App& app, Command& command);
+void add_audit(CLI::App& app, Command& command);
 void add_info(CLI::App& app, Command& command);
 
+/// Of the sources that this program was built from.
+const char* source_commit();
 /// Vulpes, Kokkos, back ends and BLAS, one a line.
 std::string version_text();
 void start_logging(const std::string& level);

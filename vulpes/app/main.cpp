@@ -77,6 +77,7 @@ int main(int argc, char** argv) {
   vulpes::app::add_evaluate(app, command);
   vulpes::app::add_data(app, command);
   vulpes::app::add_step(app, command);
+  vulpes::app::add_audit(app, command);
   vulpes::app::add_info(app, command);
 
   try {

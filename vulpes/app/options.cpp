@@ -61,6 +61,8 @@ io::Config ConfigOptions::read(const io::Config& defaults) const {
   return config;
 }
 
+const char* source_commit() { return commit; }
+
 std::string version_text() {
   std::ostringstream text;
   text << "vulpes " << version << " (" << commit << ")\n"

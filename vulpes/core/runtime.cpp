@@ -59,8 +59,12 @@ void flush_denormals() {
 #endif
 }
 
-Kokkos::InitializationSettings settings(char** argv, int threads) {
+Kokkos::InitializationSettings settings(char** argv, int threads, ToolFences fences) {
   choose_library_settings(argv);
+  if (fences == ToolFences::no) {
+    Kokkos::Tools::Experimental::set_request_tool_settings_callback(
+        [](std::uint32_t, Kokkos_Tools_ToolSettings* s) { s->requires_global_fencing = false; });
+  }
   Kokkos::InitializationSettings s;
   s.set_disable_warnings(true);
   if (threads > 0) s.set_num_threads(threads);
@@ -69,7 +73,8 @@ Kokkos::InitializationSettings settings(char** argv, int threads) {
 
 }  // namespace
 
-Runtime::Runtime(char** argv, int threads) : kokkos_(settings(argv, threads)) {
+Runtime::Runtime(char** argv, int threads, ToolFences fences) : kokkos_(settings(argv, threads, fences)) {
+  Kokkos::Tools::Experimental::set_request_tool_settings_callback(nullptr);  // it was heard
   const Kokkos::DefaultHostExecutionSpace host;
   Kokkos::parallel_for("vulpes::runtime::flush_denormals", range(host, host.concurrency()),
                        [](std::int64_t) { flush_denormals(); });

@@ -7,6 +7,11 @@
 
 namespace vulpes {
 
+/// Whether Kokkos waits for all devices before and after each launch that something listens to through Kokkos Tools:
+/// who takes times there needs it; who looks at a step must do without. A tool that is loaded by KOKKOS_TOOLS_LIBS
+/// decides for itself.
+enum class ToolFences { no, yes };
+
 /// Lives as long as anything numeric does; create one first in main.
 ///
 /// - OpenBLAS uses the widest kernels that this processor has (an OpenBLAS older than the processor falls back to
@@ -18,7 +23,7 @@ namespace vulpes {
 /// - Every host thread flushes denormal numbers to zero: decaying moments end in them, and each costs over 100 cycles.
 class Runtime {
  public:
-  explicit Runtime(char** argv, int threads = 0);
+  explicit Runtime(char** argv, int threads = 0, ToolFences fences = ToolFences::no);
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 

@@ -2,9 +2,9 @@
 //
 // Flops: an addition, a product, a comparison with its selection, a division or a root counts 1; an exponential
 // `exponential_flops`, a logarithm or power `logarithm_flops` (what core/math.hpp spends on them). Integer work (random
-// words, tree search) counts nothing. Bytes: every operand read once, every result written once; work space that one
-// launch writes and reads again counts nothing. A measured figure may exceed the declared one where caches are too
-// small.
+// words, tree search) is no flops; where it is all that a launch does, it is declared as such. Bytes: every operand
+// read once, every result written once; work space that one launch writes and reads again counts nothing. A measured
+// figure may exceed the declared one where caches are too small.
 #pragma once
 
 #include <optional>
@@ -20,9 +20,11 @@ namespace vulpes::kernels {
 
 struct Work {
   double flops = 0, bytes = 0;
+  double integers = 0;  ///< operations of launches that have no flops
   Work& operator+=(const Work& other) {
     flops += other.flops;
     bytes += other.bytes;
+    integers += other.integers;
     return *this;
   }
 };
@@ -257,11 +259,22 @@ inline std::optional<Work> work_of(std::string_view label, const WorkSizes& z, i
 
   if (is("vulpes::optimise::gradient_squares")) return Work{2 * parameters, 4 * parameters};
   if (is("vulpes::optimise::update")) return Work{20 * parameters, 9 * 4 * parameters};
+  if (is("vulpes::pruning::count") || is("vulpes::pruning::apply")) {
+    const Network network(s);
+    double weights = 0;
+    for (const TensorSlice& t : network.layout.tensors()) weights += t.is_weight ? static_cast<double>(t.size()) : 0;
+    // A magnitude's bits, shifted and compared. Applied: the mask, and zeros in four buffers, of all weights at most.
+    if (is("vulpes::pruning::count")) return Work{0, 4 * weights, 4 * weights};
+    return Work{0, (4 + 4 * 4 + 1.0 / 8) * weights, 3 * weights};
+  }
   if (is("vulpes::metrics::finish_step")) return Work{r * row_figures, 4 * r * row_figures + 8.0 * int{step_outputs}};
 
   // Half of a node's 32 children are read on the way down, on average; sums have 8 bytes, leaves 4.
   const double search_bytes = tree_fan_out / 2 * (8.0 * (z.tree_levels - 1) + 4);
-  if (is("vulpes::sample::draw")) return Work{0, r * (search_bytes + 4 + 4 + 8)};
+  if (is("vulpes::sample::draw")) {
+    // Ten rounds of random words with ten operations each; a node's sums are added and compared.
+    return Work{0, r * (search_bytes + 4 + 4 + 8), r * (100 + tree_fan_out * z.tree_levels)};
+  }
   if (is("vulpes::sample::gather")) {
     Work w{r * (5.0 * z.n_step + 2 * inputs_flops + logarithm_flops),
            r * (8 + static_cast<double>(sizeof(ReplayRow)) * z.n_step + 2 * 4.0 * (z.feature_columns + s.state) +

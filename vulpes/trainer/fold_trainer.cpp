@@ -8,6 +8,7 @@
 
 #include "vulpes/core/errors.hpp"
 #include "vulpes/core/runtime.hpp"
+#include "vulpes/core/scope.hpp"
 #include "vulpes/io/config_io.hpp"
 #include "vulpes/io/log.hpp"
 #include "vulpes/kernels/formulas/priority.hpp"
@@ -110,6 +111,7 @@ FoldTrainer<Space>::FoldTrainer(const io::Config& config, const Dataset& data, c
       fold_(fold),
       lanes_(instance_of<Space>(Queue::main)),
       key_{static_cast<std::uint32_t>(config.run.seed), static_cast<std::uint32_t>(fold.number)} {
+  const InWindow window(Window::fold);
   std::vector<std::string> warnings;
   normaliser_ =
       market::Normaliser::fit(data.features, fold.train.begin, fold.train.end, config.features.clip, &warnings);
@@ -169,6 +171,7 @@ void FoldTrainer<Space>::begin_training() {
 
 template <class Space>
 void FoldTrainer<Space>::collect(std::int64_t bar_steps) {
+  const InWindow window(Window::collection);
   // Some tens of bars a piece: a recorded one does not grow with the collection.
   constexpr std::int64_t piece_bars = 32;
   for (std::int64_t done = 0; done < bar_steps; done += piece_bars) {
@@ -195,6 +198,7 @@ void FoldTrainer<Space>::collect(std::int64_t bar_steps) {
 
 template <class Space>
 void FoldTrainer<Space>::prefill() {
+  const InWindow window(Window::fold);
   prepare_rules(-1, 1, reward_scale_);
   const kernels::Exploration exploration = collect_arguments_.exploration;
   collect_arguments_.exploration = kernels::Exploration::epsilon;
@@ -244,9 +248,12 @@ std::optional<std::vector<EpochResult>> FoldTrainer<Space>::run_epoch(const std:
     for (std::int64_t i = 0; i < updates; ++i) runner_->run(rules_.periodic(progress_.steps + i));
     progress_.steps += updates;
   }
+  std::optional<InWindow> window(Window::epoch);
   ++progress_.epoch;
   // A device says so with the epoch's figures, which are read when its next epoch is under way.
-  if (is_host_space<Space> && counters().stopped) return std::nullopt;
+  if constexpr (is_host_space<Space>) {
+    if (learner_->state().now.stopped) return std::nullopt;
+  }
   const double seconds = seconds_now() - began;
 
   std::vector<EpochResult> results;
@@ -267,7 +274,10 @@ std::optional<std::vector<EpochResult>> FoldTrainer<Space>::run_epoch(const std:
   figures_.queue(space_);
   progress_.finished = progress_.steps >= config_.train.steps ||
                        (config_.train.patience > 0 && progress_.epochs_without_gain >= config_.train.patience);
-  if (progress_.finished && !report()) return std::nullopt;
+  if (!progress_.finished) return results;
+  window.reset();
+  const InWindow end(Window::fold);
+  if (!report()) return std::nullopt;
   return results;
 }
 
@@ -478,6 +488,7 @@ void FoldTrainer<Space>::read_open_epoch(const io::H5Reader& file) {
 
 template <class Space>
 std::int64_t FoldTrainer<Space>::load(const std::string& path) {
+  const InWindow window(Window::fold);
   const io::H5Reader file(path);
   const agent::Policy p = agent::read_policy(file);
   throw_if<RunError>(!file.has("training/state"),

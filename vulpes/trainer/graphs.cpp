@@ -1,5 +1,8 @@
 #include "vulpes/trainer/graphs.hpp"
 
+#include <algorithm>
+
+#include "vulpes/core/scope.hpp"
 #include "vulpes/io/log.hpp"
 
 namespace vulpes::trainer {
@@ -42,6 +45,16 @@ void StepRunner<Space>::run_part(const Space& space, Phase phase, Variant& varia
 }
 
 template <class Space>
+bool StepRunner<Space>::settled(const Variant& variant) const {
+  if (steps_ < 2 || !variant.warm) return false;
+  if (mode_ == GraphMode::mega) return static_cast<bool>(variant.whole);
+  if (mode_ == GraphMode::split) {
+    return std::any_of(variant.parts.begin(), variant.parts.end(), [](const Graph<Space>& g) { return bool(g); });
+  }
+  return true;
+}
+
+template <class Space>
 void StepRunner<Space>::run_parts(Variant& variant, Periodic periodic) {
   run_part(lanes_.main, Phase::sample, variant, periodic);
   lanes_.fork();
@@ -56,6 +69,7 @@ void StepRunner<Space>::run_parts(Variant& variant, Periodic periodic) {
 template <class Space>
 void StepRunner<Space>::run(Periodic periodic) {
   Variant& variant = variants_[(periodic.prune ? 1 : 0) + (periodic.causal ? 2 : 0)];
+  const InWindow window(settled(variant) ? Window::step : Window::step_setup);
   if (steps_ >= 2 && variant.warm && mode_ != GraphMode::eager) {
     if (mode_ == GraphMode::mega) {
       try {

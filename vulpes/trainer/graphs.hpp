@@ -44,6 +44,8 @@ class StepRunner {
   /// One phase, recorded if the mode says so. Falls back to eager by itself.
   void run_part(const Space& space, Phase phase, Variant& variant, Periodic periodic);
   void run_parts(Variant& variant, Periodic periodic);
+  /// True where the step will be launched as all later ones of its variant.
+  bool settled(const Variant& variant) const;
   void fall_back(GraphMode mode, const char* what, const GraphError& error);
 
   Lanes<Space> lanes_;

@@ -1,5 +1,6 @@
 #include "vulpes/trainer/step.hpp"
 
+#include "vulpes/core/scope.hpp"
 #include "vulpes/kernels/diversity.hpp"
 
 namespace vulpes::trainer {
@@ -116,20 +117,24 @@ struct Step {
   kernels::ForwardPass<Space, float> target_pass() const { return {target, b.target_next, b.batch, 1, {}}; }
 
   void sample(const Space& space) const {
+    const InPart part("sample");
     kernels::draw(space, c.replay.ring, rules.key, iteration, b.draws);
     kernels::gather(space, c.replay.ring, c.table, rules.gather, iteration, b.draws, b.transitions());
   }
 
   void spectral(const Space& space) const {
+    const InPart part("spectral");
     kernels::spectral_norm(space, learner.spectral, learner.buffers.parameters, learner.state);
   }
 
   void forward_ddqn(const Space& space) const {
+    const InPart part("forward_ddqn");
     if constexpr (!is_host_space<Space>) kernels::forward<Space, float>(space, learner.network, {target_pass()});
   }
 
   /// s and s' in the same products. Threads of a host run all passes in one launch, each thread its own rows.
   void forward_online(const Space& space) const {
+    const InPart part("forward");
     if constexpr (is_host_space<Space>) {
       kernels::forward<Space, float>(space, learner.network, {online_pass(), target_pass()});
     } else {
@@ -138,6 +143,7 @@ struct Step {
   }
 
   void losses(const Space& space) const {
+    const InPart part("loss");
     kernels::LossArguments<float> loss;
     loss.shape = learner.network.shape;
     loss.support = rules.support;
@@ -172,6 +178,7 @@ struct Step {
   }
 
   void backward(const Space& space) const {
+    const InPart part("backward");
     kernels::BackwardOptions<float> options;
     options.depth = depth();
     options.trunk_scale = rules.trunk_gradient_scale;
@@ -183,20 +190,26 @@ struct Step {
 
   void aux(const Space& space, Periodic periodic) const {
     if (!periodic.causal) return;
+    const InPart part("causal");
     kernels::causal_delta<Space>(space, learner.network, online, learner.output_bias(learner.buffers.parameters),
                                  rules.support, rules.key, iteration, rules.causal_every, b.states(), b.causal);
   }
 
   void adam(const Space& space, Periodic periodic) const {
+    const InPart part("optimise");
     kernels::gradient_squares(space, learner.work, learner.buffers);
     kernels::optimise(space, learner.work, rules.optimiser, learner.buffers, learner.state);
     if (periodic.prune) kernels::prune(space, learner.pruning, rules.pruning, learner.buffers, learner.state);
   }
 
   void priorities(const Space& space) const {
-    kernels::update_priorities(space, c.replay.ring, rules.priority,
-                               kernels::columns(b.loss.rows_out).at(kernels::delta_out, 0), &state->next.skip, b.draws,
-                               c.replay.counts, b.relabelled.data());
+    {
+      const InPart part("priorities");
+      kernels::update_priorities(space, c.replay.ring, rules.priority,
+                                 kernels::columns(b.loss.rows_out).at(kernels::delta_out, 0), &state->next.skip,
+                                 b.draws, c.replay.counts, b.relabelled.data());
+    }
+    const InPart part("metrics");
     kernels::finish_step(space, b.loss, learner.work, learner.state, b.records);
   }
 };

@@ -78,6 +78,10 @@ inline constexpr Phase phases[] = {Phase::sample, Phase::spectral, Phase::forwar
 inline constexpr const char* phase_names[] = {"sample", "spectral", "forward_ddqn", "forward",
                                               "aux",    "adam",     "priorities"};
 
+/// What an observer sees the launches of a step as (core/scope.hpp), in the order of the table of times.
+inline constexpr const char* observed_parts[] = {"sample",   "spectral", "forward",  "forward_ddqn", "loss",
+                                                 "backward", "causal",   "optimise", "priorities",   "metrics"};
+
 /// Runs one part on `space`.
 ///
 /// sample: draw and gather. spectral: spectral norm. forward_ddqn: target(s'). forward: online(s) and online(s'),

@@ -3,6 +3,8 @@
 #include <chrono>
 #include <cmath>
 
+#include "vulpes/core/scope.hpp"
+
 namespace vulpes::trainer {
 
 template <class Space>
@@ -62,6 +64,7 @@ void Validator<Space>::submit(const Space& training, const Vector<float, Space>&
 
 template <class Space>
 Validation Validator<Space>::run(const Snapshot& snapshot) {
+  const InWindow window(Window::validation);
   const auto began = std::chrono::steady_clock::now();
   const std::vector<evaluator::WalkResult> results = backtester_.run(snapshot.parameters);
   Validation v;

@@ -1,0 +1,16 @@
+# Hash of the sources below SOURCE/vulpes, for what vouches for them: names and contents, in order of names.
+# With -DOUT=FILE it goes there as a header (touched only when it changed), else to standard output.
+cmake_policy(VERSION 3.22)
+file(GLOB_RECURSE files RELATIVE ${SOURCE} ${SOURCE}/vulpes/*)
+list(SORT files)
+set(all "")
+foreach(name ${files})
+  file(SHA256 ${SOURCE}/${name} hash)
+  string(APPEND all "${name} ${hash}\n")
+endforeach()
+string(SHA256 hash "${all}")
+if(OUT)
+  file(CONFIGURE OUTPUT ${OUT} CONTENT "#pragma once\n#define VULPES_SOURCE_HASH \"@hash@\"\n" @ONLY)
+else()
+  execute_process(COMMAND ${CMAKE_COMMAND} -E echo ${hash})
+endif()
