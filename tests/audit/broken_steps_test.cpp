@@ -57,6 +57,10 @@ class BrokenStep : public testing::Test {
   /// The rows of a few steps with `fault`.
   std::vector<Row> rows_of(const Fault<Space>& fault) {
     io::Config c = test::everything();
+    if (fault.backward == "tf32") {  // the library has such kernels for shapes of some size
+      c.network = {256, 128, 1, 128, 51};
+      c.train.batch = 1024;
+    }
     const Facts base = facts(c);
     c.gemm.backward = fault.backward;
     trainer::test::TrainingParts<Space> parts(instance_of<Space>(Queue::main), c);
@@ -242,7 +246,7 @@ TYPED_TEST(BrokenStep, OneTeam) {
   DEVICE_ONLY("a host launch has no teams");
   Fault<TypeParam> f;
   f.inside = [p = this->memory.data()](const trainer::Lanes<TypeParam>& lanes) {
-    Kokkos::parallel_for("vulpes::optimise::update", teams(lanes.main, 1, 32), TouchByTeam<TypeParam>{p});
+    Kokkos::parallel_for("vulpes::forward::outputs", teams(lanes.main, 1, 32), TouchByTeam<TypeParam>{p});
   };
   this->expect_broken(f, "kernels of ours with one team for 4096 elements or more");
 }

@@ -133,10 +133,10 @@ TEST(StepRows, AThirdSpectralLaunchIsBroken) {
 TEST(StepRows, OneTeamMayCoverFewElementsOnly) {
   constexpr const char* name = "kernels of ours with one team for 4096 elements or more";
   Trace t = good_step();
-  t.recordings[0].nodes.push_back(kernel(ours("vulpes::sample::priorities", "priorities"), 1, {}));  // 2048 words
+  t.recordings[0].nodes.push_back(kernel(ours("vulpes::sample::priorities", "priorities"), 1, {}));
   EXPECT_EQ(verdict(t, name), Verdict::ok);
   Facts more = facts();
-  more.batch = 1024;
+  more.batch = 4096;
   EXPECT_EQ(verdict(t, name, more), Verdict::broken);
 }
 
@@ -188,9 +188,6 @@ TEST(StepRows, PrecisionIsAsConfigured) {
   EXPECT_EQ(verdict(t, name, f), Verdict::ok);
   f.forward = "fp32";
   EXPECT_EQ(verdict(t, name, f), Verdict::broken);
-  t = good_step();
-  for (const int i : {1, 4}) t.recordings[0].nodes[static_cast<std::size_t>(i)].name = "simt_sgemm";
-  EXPECT_EQ(verdict(t, name), Verdict::broken);
 }
 
 TEST(StepRows, StepsAreNotRecordedAgainAndAgain) {

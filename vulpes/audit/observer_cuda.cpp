@@ -326,14 +326,19 @@ DeviceObserver<Kokkos::Cuda>::DeviceObserver(Recorder& recorder) : state_(std::m
 void DeviceObserver<Kokkos::Cuda>::stop() {
   if (!state_->running) return;
   state_->running = false;
-  check(cuptiUnsubscribe(state_->subscriber), "unsubscribing");
+  for (const auto domain : {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_CB_DOMAIN_RESOURCE}) {
+    check(cuptiEnableDomain(0, state_->subscriber, domain), "ending");
+  }
   check(cuptiActivityFlushAll(0), "flushing activity records");
   std::size_t dropped = 0;
   check(cuptiActivityGetNumDroppedRecords(nullptr, 0, &dropped), "counting lost records");
   check(cuptiActivityDisable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL), "ending");
   throw_if<RunError>(dropped > 0, "CUPTI lost " + std::to_string(dropped) + " activity records");
-  const std::lock_guard lock(state_->mutex);
-  state_->resolve();
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->resolve();  // before CUPTI ends, whose names they are
+  }
+  check(cuptiUnsubscribe(state_->subscriber), "unsubscribing");
   state = nullptr;
 }
 

@@ -177,7 +177,6 @@ bool on_tf32(const std::string& function) {
 }
 
 Row precision_row(const Trace& t, const Facts& facts) {
-  std::map<std::string, std::pair<int, int>> forward, backward;  // by kernel: tensor cores or not
   int count[2][2] = {};
   Found wrong;
   for (const Recording* r : step_recordings(t)) {
@@ -196,8 +195,8 @@ Row precision_row(const Trace& t, const Facts& facts) {
           "TF32 kernels of the library: forward, backward",
           facts.forward + ", " + facts.backward,
           text(0) + ", " + text(1),
-          wrong.count() > 0 || none_forward ? Verdict::broken : Verdict::ok,
-          none_forward ? "no product of the forward passes runs in TF32" : wrong.detail()};
+          wrong.count() > 0 ? Verdict::broken : Verdict::ok,
+          none_forward ? "the library chose none for these shapes" : wrong.detail()};
 }
 
 /// Rows about the launches of a step and what they declare.
@@ -213,10 +212,11 @@ void add_launch_rows(std::vector<Row>& rows, const Trace& t, const Facts& facts)
       return;
     }
     if (!starts_with(o.label, "vulpes::")) return unlabelled.add(o.label);
-    const auto work = declared_work(o, facts);
-    if (!work) return undeclared.add(o.label);
-    if (work->flops == 0 && work->integers == 0 && work->bytes > move_bytes) movers.add(o.label);
-    if (teams == 1 && work->bytes / sizeof(float) >= one_team_elements) lone.add(o.label);
+    const auto found = declared(o, facts);
+    if (!found) return undeclared.add(o.label);
+    const kernels::Work& work = found->work;
+    if (work.flops == 0 && work.integers == 0 && work.bytes > move_bytes) movers.add(o.label);
+    if (teams == 1 && found->elements >= one_team_elements) lone.add(o.label);
   });
   rows.push_back(none_allowed(step, "launches without a label vulpes::", unlabelled));
   rows.push_back(none_allowed(step, "kernels of ours without an entry in work.hpp", undeclared));
@@ -301,15 +301,17 @@ Found moved(const Trace& t, CallKind kind, Node::Kind node, bool accumulators_al
 
 }  // namespace
 
-std::optional<kernels::Work> declared_work(const Origin& o, const Facts& facts) {
+std::optional<Declared> declared(const Origin& o, const Facts& facts) {
   const bool online_forward = std::strcmp(o.part, "forward") == 0;
   const int rows = std::strcmp(o.part, "causal") == 0 ? facts.causal_rows
                    : online_forward                   ? 2 * facts.batch
                                                       : facts.batch;
-  // A launch of several passes counts them itself.
   for (const std::string* name : {&o.label, &o.region}) {
-    const bool of_batch = *name == "vulpes::forward::passes";
-    if (const auto work = kernels::work_of(*name, facts.sizes, of_batch ? facts.batch : rows)) return work;
+    // A launch of several passes counts them itself.
+    const int n = *name == "vulpes::forward::passes" ? facts.batch : rows;
+    if (const auto work = kernels::work_of(*name, facts.sizes, n)) {
+      return Declared{*work, kernels::elements_of(*name, facts.sizes, n)};
+    }
   }
   return std::nullopt;
 }

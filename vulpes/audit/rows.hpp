@@ -53,6 +53,10 @@ std::vector<Row> fold_rows(const Trace& trace, const FoldFacts& folds);
 Row gate_row(const GateFacts& gate);
 
 /// What work.hpp declares for a launch: by its own label, else by that of the product it is part of.
-std::optional<kernels::Work> declared_work(const Origin& origin, const Facts& facts);
+struct Declared {
+  kernels::Work work;
+  double elements;
+};
+std::optional<Declared> declared(const Origin& origin, const Facts& facts);
 
 }  // namespace vulpes::audit

@@ -319,6 +319,46 @@ inline std::optional<Work> work_of(std::string_view label, const WorkSizes& z, i
   return std::nullopt;
 }
 
+/// What one launch called `label` covers: the results of its rows, or the weights it goes over. One team is enough for
+/// few of them.
+inline double elements_of(std::string_view label, const WorkSizes& z, int rows) {
+  const NetworkShape& s = z.shape;
+  const struct {
+    std::string_view label;
+    int width;
+  } of_rows[] = {{"vulpes::sample::draw", 1},
+                 {"vulpes::sample::gather", s.state},
+                 {"vulpes::sample::priorities", 1},
+                 {"vulpes::segment_tree::update", 1},
+                 {"vulpes::metrics::finish_step", row_outputs},
+                 {"vulpes::forward::trunk1", s.hidden1},
+                 {"vulpes::forward::trunk2", s.hidden2},
+                 {"vulpes::forward::block", s.hidden2},
+                 {"vulpes::forward::residual", s.hidden2},
+                 {"vulpes::forward::hidden", s.hidden_width()},
+                 {"vulpes::forward::outputs", s.logits()},
+                 {"vulpes::diversity", s.hidden_width()},
+                 {"vulpes::loss", s.logits()},
+                 {"vulpes::backward::output_inputs", s.hidden_width()},
+                 {"vulpes::backward::hidden_inputs", s.hidden2},
+                 {"vulpes::backward::residual", s.hidden2},
+                 {"vulpes::backward::block_inputs", s.hidden2},
+                 {"vulpes::backward::trunk2_inputs", s.hidden1},
+                 {"vulpes::backward::output_weights", s.logits()},
+                 {"vulpes::backward::hidden_weights", s.hidden_width()},
+                 {"vulpes::backward::block_weights", s.hidden2},
+                 {"vulpes::backward::trunk2_weights", s.hidden2},
+                 {"vulpes::backward::trunk1_weights", s.hidden1},
+                 {"vulpes::causal::interventions", s.state},
+                 {"vulpes::causal::action_values", total_actions},
+                 {"vulpes::causal::delta", total_actions}};
+  for (const auto& l : of_rows) {
+    if (label == l.label) return static_cast<double>(rows) * l.width;
+  }
+  if (label.substr(0, 18) == "vulpes::spectral::") return work::spectral_sizes(z).elements;
+  return static_cast<double>(Network(s).layout.parameter_count());
+}
+
 /// Launches of a training step over a batch of B rows, in the order of trainer/step.cpp.
 inline std::vector<Launch> training_step_launches(const WorkSizes& z, int batch) {
   std::vector<Launch> all = {{"vulpes::sample::draw", batch}, {"vulpes::sample::gather", batch}};
