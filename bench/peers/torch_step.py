@@ -627,12 +627,12 @@ def measure(config, modes, precisions, seconds, rounds, device, deadline, limit)
 
 
 def product_shapes(config):
-    """(name, m, n, k, forward?, times a step) of every matrix product of a step: C [m, n] = A [m, k] B [k, n]."""
+    """(name, m, n, k, forward?, times a step, flops without padding) of every matrix product: C [m, n] = A [m, k] B [k, n]."""
     b, s, h1, h2, hh = CONFIGS[config]
-    layers = [("trunk1", h1, s), ("trunk2", h2, h1), ("block", h2, h2), ("hidden", 4 * hh, h2)]
-    layers += [(f"output{n}", padded(n * Z), hh) for n in (1, *ACTIONS)]
+    layers = [("trunk1", h1, s, h1), ("trunk2", h2, h1, h2), ("block", h2, h2, h2), ("hidden", 4 * hh, h2, 4 * hh)]
+    layers += [(f"output{n}", padded(n * Z), hh, n * Z) for n in (1, *ACTIONS)]
     shapes = {}
-    for name, out, width in layers:
+    for name, out, width, real in layers:
         products = [(f"{name} y", b, out, width, True, 3), (f"{name} dw", out, width, b, False, 1)]
         if name != "trunk1":  # no gradient of the states
             products.append((f"{name} dx", b, width, out, False, 1))
@@ -641,8 +641,8 @@ def product_shapes(config):
             if key in shapes:
                 shapes[key][1] += rest[4]
             else:
-                shapes[key] = [label, rest[4]]
-    return [(label, *key, times) for key, (label, times) in shapes.items()]
+                shapes[key] = [label, rest[4], 2 * b * real * width]
+    return [(label, *key, times, flops) for key, (label, times, flops) in shapes.items()]
 
 
 def time_call(call, device, repeats=20, rounds=5):
@@ -678,8 +678,8 @@ def ceilings(config, device):
     source, to = torch.empty(count, device=device).uniform_(), torch.empty(count, device=device)
     result = {"copy_bytes_a_second": 8 * count / time_call(lambda: to.copy_(source), device, repeats=4), "products": []}
     del source, to
-    for label, m, n, k, forward, times in product_shapes(config):
-        row = {"name": label, "m": m, "n": n, "k": k, "forward": forward, "times": times}
+    for label, m, n, k, forward, times, flops in product_shapes(config):
+        row = {"name": label, "m": m, "n": n, "k": k, "forward": forward, "times": times, "flops": flops}
         # Operands as they lie in a step: y = x w', dx = dy w, dw = dy' x.
         a = torch.randn(k, m, device=device).t() if label.endswith("dw") else torch.randn(m, k, device=device)
         b = torch.randn(n, k, device=device).t() if forward else torch.randn(k, n, device=device)
@@ -797,6 +797,64 @@ def check_formulas():
     return error < 1e-4
 
 
+def check_reference(device):
+    """Target, loss, delta and gradient of one batch of `demo` against tests/reference (float64, by JAX on the host)."""
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "reference"))
+    try:
+        import numpy as np
+        import reference
+    except ImportError as error:
+        print(f"check reference: left out: {error}")
+        return True
+    torch.backends.cuda.matmul.allow_tf32 = False
+    program = Program("demo", "eager", "fp32", device)
+    with torch.no_grad():  # a target that differs, biases that are not 0
+        for i, p in enumerate(program.online):
+            if i % 2:
+                p[: program.masks[i // 2].any(1).sum()] = 0.1  # not in rows of padding
+        program.target = [p * 0.9 for p in program.online]
+        batch = sample(program.leaves, program.replay, program.table, program.next_returns, program.randoms, program.t)
+    factor = torch.full((1,), 1 / SURVIVAL, device=device)
+    m = program.make_target(program.online, program.target, batch["next_s"], batch["reward"], batch["discount"])
+    total, _, delta = program.make_loss(program.online, batch["s"], factor, m, batch, program.t)
+    gradient = torch.autograd.grad(total, program.online)
+
+    def named(tensors):
+        t = [x.detach().double().cpu().numpy() for x in tensors]
+        names = {"trunk.0.weight": t[0], "trunk.0.bias": t[1], "trunk.1.weight": t[2], "trunk.1.bias": t[3]}
+        names |= {"block.0.weight": t[4], "block.0.bias": t[5], "hidden.bias": t[7]}
+        for i, head in enumerate(reference.HEADS):
+            names[f"hidden.{head}.weight"] = t[6][i * program.hh : (i + 1) * program.hh]
+            names[f"output.{head}.weight"] = t[8 + 2 * i][: reference.HEAD_ROWS[i] * Z]
+        names["output.bias"] = np.concatenate([t[9 + 2 * i][: n * Z] for i, n in enumerate(reference.HEAD_ROWS)])
+        return names
+
+    wide = lambda key: batch[key].double().cpu().numpy()
+    theirs = {"states": wide("s"), "next_states": wide("next_s"), "rewards": wide("reward"), "discounts": wide("discount")}
+    theirs |= {"weights": wide("weights"), "next_returns": wide("next_return"), "exposures": wide("exposure")}
+    theirs["actions"] = batch["actions"].cpu().numpy()
+    scalars = {"factors": np.array([1 / SURVIVAL]), "trunk_scale": TRUNK_SCALE, "spike": 1.0, "nan": 0.0, "blend": 0.5,
+               "cql": CQL, "auxiliary": AUXILIARY, "diversity": DIVERSITY, "cost": COST, "risk": 0.0, "sd": SIGMA,
+               "label_temperature": TAU_LABEL, "temperature": TAU_POLICY}  # fmt: skip
+    options = {"double_dqn": True, "mean": True, "next_action": np.full((program.batch, 3), -1)}
+    right, right_gradient = reference.loss_and_gradient(
+        named(program.online), named(program.target), theirs, np.array([VMIN, VMAX]), scalars, options, atoms=Z
+    )
+    mean_loss = float(right["loss/rows"].mean() + DIVERSITY * right["loss/diversity"].mean())
+    host = lambda x: x.detach().double().cpu().numpy()
+    differ = lambda a, b: float(np.abs(a - b).max() / np.abs(b).max())
+    errors = {
+        "loss": abs(total.item() / mean_loss - 1),
+        "target": differ(host(m), right["target"][:, 0]),
+        "delta": differ(host(delta), right["delta"]),
+        "gradient": max(differ(g, right_gradient[name]) for name, g in named(gradient).items()),
+    }
+    ok = max(errors.values()) < 2e-5
+    print("check reference: " + ", ".join(f"{k} {v:.1e}" for k, v in errors.items()) + (" ok" if ok else " WRONG"))
+    return ok
+
+
 def environment(device):
     root = pathlib.Path(__file__).resolve().parents[2]
 
@@ -843,7 +901,7 @@ def main():
     warnings.filterwarnings("ignore", category=UserWarning)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if options.check:
-        good = check_formulas() & check_precision(device)
+        good = check_formulas() & check_precision(device) & check_reference(device)
         for config in options.config:
             good &= check_modes(config, options.modes, options.precisions, device)
         return 0 if good else 1

@@ -102,7 +102,7 @@ class FloorTest(unittest.TestCase):
         self.assertAlmostEqual(count["optimiser"] / 4.25e12, 54.7e-6, delta=1e-6)
 
     def test_products_by_their_own_rates(self):
-        product = {"m": 1000, "n": 100, "k": 10, "fp32_flops_a_second": 1e9, "tf32_flops_a_second": 4e9}
+        product = {"flops": 2e6, "fp32_flops_a_second": 1e9, "tf32_flops_a_second": 4e9}
         ceilings = {"copy_bytes_a_second": 1e12, "products": [
             {"name": "y", "forward": True, "times": 3, **product}, {"name": "dw", "forward": False, "times": 1, **product}]}  # fmt: skip
         parts, missing = self.compare.floor("small", ceilings, "mixed")
