@@ -1,7 +1,9 @@
 // A training step: whole, by phase, and against its matrix products alone.
-//   bench_step --launches   prints the time of every launch instead
+//   bench_step --launches [CONFIG]   prints the time of every launch instead
+//   bench_step --serve CONFIG        runs steps as standard input asks (bench/peers/interleave.py)
 #include <cstdio>
 #include <cstring>
+#include <iostream>
 #include <map>
 
 #include "harness.hpp"
@@ -170,6 +172,44 @@ void print_launches(const Reference& reference) {
   }
 }
 
+const Reference* reference_called(const char* name) {
+  for (const Reference& r : references) {
+    if (std::strcmp(r.name, name) == 0) return &r;
+  }
+  return nullptr;
+}
+
+/// Steps on request, so that another program can be timed in turns with this one on the same device: builds and warms
+/// the training of `name`, says so on one line, then reads `run N` and answers each with one line of JSON after the
+/// last step is done, until `quit` or the end of the input. Nothing else on standard output begins with a brace.
+int serve(const char* name) {
+  const Reference* reference = reference_called(name);
+  if (!reference) {
+    std::fprintf(stderr, "bench_step: no configuration '%s'; there are", name);
+    for (const Reference& r : references) std::fprintf(stderr, " %s", r.name);
+    std::fprintf(stderr, "\n");
+    return 2;
+  }
+  const Training<Space>& t = training<Space>(*reference);
+  for (int i = 0; i < group; ++i) t.step();  // on a device the third one is recorded
+  t.space.fence("vulpes::bench::serve_warm");
+  std::cout << "ready " << name << ", batch " << reference->batch << ", " << Space::name() << std::endl;
+  std::string line;
+  while (std::getline(std::cin, line) && line != "quit") {
+    int steps = 0, read = 0;
+    if (std::sscanf(line.c_str(), "run %d%n", &steps, &read) != 1 || steps <= 0 || line[read] != '\0') {
+      std::fprintf(stderr, "bench_step: 'run N' or 'quit' expected, not '%s'\n", line.c_str());
+      return 2;
+    }
+    const double began = seconds_now();
+    for (int i = 0; i < steps; ++i) t.step();
+    t.space.fence("vulpes::bench::serve");
+    std::printf("{\"milliseconds\": %.9g, \"steps\": %d}\n", 1e3 * (seconds_now() - began) / steps, steps);
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
 void add_benchmarks() {
   for (const Reference& r : references) {
     if (!runs_here(r)) continue;
@@ -196,6 +236,14 @@ int main(int argc, char** argv) {
       if (argc < 3 || std::strcmp(argv[2], r.name) == 0) print_launches(r);
     }
     return 0;
+  }
+  if (argc > 1 && std::strcmp(argv[1], "--serve") == 0) {
+    const vulpes::Runtime runtime(argv);
+    if (argc != 3) {
+      std::fprintf(stderr, "usage: bench_step --serve CONFIG\n");
+      return 2;
+    }
+    return serve(argv[2]);
   }
   return run(argc, argv, add_benchmarks);
 }
