@@ -4,12 +4,12 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "vulpes/core/timing.hpp"
 #include "vulpes/kernels/work.hpp"
 
 namespace vulpes::bench {
@@ -17,17 +17,6 @@ namespace vulpes::bench {
 /// Starts Kokkos and the host BLAS, adds the context, calls `add_benchmarks` and runs what the command line selects: 9
 /// randomly interleaved repetitions unless it says otherwise. The return value of main.
 int run(int argc, char** argv, void (*add_benchmarks)());
-
-inline double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-inline double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 /// Counters: flops, bytes and rows a second, from what one iteration declares.
 inline void set_rates(benchmark::State& state, const kernels::Work& work, double rows) {

@@ -12,20 +12,6 @@ namespace {
 
 constexpr int steps = 14;
 
-io::Config everything() {
-  io::Config c = test::small_config();
-  c.network.survival = 0.8;
-  c.cql.weight = c.diversity.weight = c.auxiliary.weight = 0.1;
-  c.hindsight.share = 0.3;
-  c.reward.goal_bonus = 0.5;
-  c.pruning.sparsity = 0.5;
-  c.pruning.every = 3;
-  c.pruning.begin_fraction = 0;
-  c.causal.every = 4;
-  c.causal.rows = 16;
-  return c;
-}
-
 /// All that a run of steps leaves behind.
 struct Outcome {
   std::vector<float> parameters, target, moments, sigma;
@@ -75,7 +61,7 @@ struct Graphs : testing::Test {};
 TYPED_TEST_SUITE(Graphs, test::EachSpace);
 
 TYPED_TEST(Graphs, EveryModeGivesTheSameBits) {
-  for (const io::Config& config : {test::small_config(), everything()}) {
+  for (const io::Config& config : {test::small_config(), test::everything()}) {
     const Outcome eager = outcome<TypeParam>(config, GraphMode::eager);
     const Outcome mega = outcome<TypeParam>(config, GraphMode::mega),
                   split = outcome<TypeParam>(config, GraphMode::split);
@@ -87,7 +73,7 @@ TYPED_TEST(Graphs, EveryModeGivesTheSameBits) {
 }
 
 TYPED_TEST(Graphs, AFailureInAnyPhaseFallsBackAndChangesNothing) {
-  const io::Config config = everything();
+  const io::Config config = test::everything();
   const Outcome eager = outcome<TypeParam>(config, GraphMode::eager);
   for (const GraphPhase phase : {GraphPhase::begin, GraphPhase::body, GraphPhase::end, GraphPhase::instantiate,
                                  GraphPhase::upload, GraphPhase::launch}) {

@@ -44,6 +44,21 @@ inline io::Config small_config() {
   return c;
 }
 
+/// With every part of learning on; pruning and causal measurements every few steps.
+inline io::Config everything() {
+  io::Config c = small_config();
+  c.network.survival = 0.8;
+  c.cql.weight = c.diversity.weight = c.auxiliary.weight = 0.1;
+  c.hindsight.share = 0.3;
+  c.reward.goal_bonus = 0.5;
+  c.pruning.sparsity = 0.5;
+  c.pruning.every = 3;
+  c.pruning.begin_fraction = 0;
+  c.causal.every = 4;
+  c.causal.rows = 16;
+  return c;
+}
+
 template <class View>
 auto to_host(const View& v) {
   return Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), v);

@@ -2,8 +2,9 @@
 #include "vulpes/audit/observer.hpp"
 
 #include <atomic>
-#include <chrono>
 #include <string_view>
+
+#include "vulpes/core/timing.hpp"
 
 namespace vulpes::audit {
 namespace {
@@ -28,20 +29,18 @@ struct Labels {
 };
 thread_local Labels labels;
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
 void begin_launch(const char* label, std::uint32_t, std::uint64_t*) {
   labels.launch = label;
   labels.ordinal = ++ordinals;
   if (on_device || !labels.copied.empty()) return;
   recorder->add({CallKind::launch, label, position, origin_here()});
-  labels.began = now();
+  labels.began = seconds_now();
 }
 
 void end_launch(std::uint64_t) {
   if (!on_device && labels.copied.empty() && position.window != Window::none) {
     const std::lock_guard lock(recorder->mutex);
-    recorder->trace.kernels.push_back({origin_here(), labels.launch, position, 0, labels.began, now()});
+    recorder->trace.kernels.push_back({origin_here(), labels.launch, position, 0, labels.began, seconds_now()});
   }
   labels.launch.clear();
 }

@@ -6,6 +6,8 @@
 #include <map>
 #include <set>
 
+#include "vulpes/core/timing.hpp"
+
 namespace vulpes::audit {
 namespace {
 
@@ -261,10 +263,8 @@ Row lone_library_row(const Trace& t) {
     times[k.origin.region + " " + k.name.substr(0, 60)].push_back(k.end - k.begin);
   }
   Found f;
-  for (auto& [kernel, seconds] : times) {
-    const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
-    std::nth_element(seconds.begin(), middle, seconds.end());
-    if (*middle > library_seconds) f.add(kernel);
+  for (const auto& [kernel, seconds] : times) {
+    if (median(seconds) > library_seconds) f.add(kernel);
   }
   return none_allowed(step, name, f);
 }

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <map>
 
+#include "vulpes/core/timing.hpp"
 #include "vulpes/trainer/step.hpp"
 
 namespace vulpes::audit {
@@ -13,13 +14,6 @@ struct Interval {
   double begin, end;
 };
 using Intervals = std::vector<Interval>;
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 /// Sorted and without overlaps.
 Intervals merged(Intervals all) {

@@ -4,17 +4,14 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cmath>
+
+#include "vulpes/core/timing.hpp"
 
 namespace vulpes::io {
 namespace {
 
 std::atomic<bool> bar_on_stderr{false};
-
-double steady_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 /// `12 s`, `3 min 05 s`, `2 h 07 min`.
 std::string duration_text(double seconds) {
@@ -44,7 +41,7 @@ bool take_bar_on_stderr() { return bar_on_stderr.exchange(false); }
 
 Progress::Progress(std::string label, std::int64_t total, std::int64_t start, ProgressOptions options)
     : label_(std::move(label)), total_(total), start_(start), done_(start), options_(std::move(options)) {
-  if (!options_.clock) options_.clock = steady_seconds;
+  if (!options_.clock) options_.clock = seconds_now;
   terminal_ = options_.terminal.value_or(::isatty(::fileno(options_.stream)) == 1);
   began_ = options_.clock();
   next_ = began_ + (terminal_ ? options_.bar_seconds : options_.line_seconds);

@@ -1,7 +1,6 @@
 #include "vulpes/trainer/fold_trainer.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -9,6 +8,7 @@
 #include "vulpes/core/errors.hpp"
 #include "vulpes/core/runtime.hpp"
 #include "vulpes/core/scope.hpp"
+#include "vulpes/core/timing.hpp"
 #include "vulpes/io/config_io.hpp"
 #include "vulpes/io/log.hpp"
 #include "vulpes/kernels/formulas/priority.hpp"
@@ -16,10 +16,6 @@
 
 namespace vulpes::trainer {
 namespace {
-
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 /// Copies a device array into a file: floats as they are, else the raw bytes of each element.
 template <class View>
@@ -429,6 +425,19 @@ agent::Policy FoldTrainer<Space>::policy(std::vector<float> parameters, std::int
 }
 
 template <class Space>
+template <class F>
+void FoldTrainer<Space>::visit_arrays(const F& f) const {
+  f("training/replay/rows", replay_.ring.rows);
+  f("training/replay/leaves", replay_.ring.tree.leaves);
+  f("training/replay/cursor", replay_.ring.cursor);
+  f("training/replay/counts", replay_.counts);
+  f("training/replay/smallest", buffers_.draws.smallest);
+  f("training/environments", collect_buffers_.environments);
+  f("training/records", buffers_.records);
+  if (buffers_.causal.records.size() > 0) f("training/causal", buffers_.causal.records);
+}
+
+template <class Space>
 void FoldTrainer<Space>::save(const std::string& path, std::int64_t metric_rows) {
   if (open_ && !evaluate_open_epoch()) open_.reset();
   space_.fence("vulpes::fold_trainer::save");
@@ -438,14 +447,7 @@ void FoldTrainer<Space>::save(const std::string& path, std::int64_t metric_rows)
   file.write_string("training/numerics", host_numerics_description());
   learner_->visit([&](const char* name, const auto& buffer) { agent::write_tensors(file, name, layout, buffer); },
                   [&](const char* name, const auto& array) { write_array(file, name, array); });
-  write_array(file, "training/replay/rows", replay_.ring.rows);
-  write_array(file, "training/replay/leaves", replay_.ring.tree.leaves);
-  write_array(file, "training/replay/cursor", replay_.ring.cursor);
-  write_array(file, "training/replay/counts", replay_.counts);
-  write_array(file, "training/replay/smallest", buffers_.draws.smallest);
-  write_array(file, "training/environments", collect_buffers_.environments);
-  write_array(file, "training/records", buffers_.records);
-  if (buffers_.causal.records.size() > 0) write_array(file, "training/causal", buffers_.causal.records);
+  visit_arrays([&](const char* name, const auto& array) { write_array(file, name, array); });
   file.write_scalar("training/progress/epoch", progress_.epoch);
   file.write_scalar("training/progress/steps", progress_.steps);
   file.write_scalar("training/progress/bar_steps", progress_.bar_steps);
@@ -511,14 +513,7 @@ std::int64_t FoldTrainer<Space>::load(const std::string& path) {
   const ParameterLayout& layout = learner_->network.layout;
   learner_->visit([&](const char* name, const auto& buffer) { agent::read_tensors(file, name, layout, buffer); },
                   [&](const char* name, const auto& array) { read_array(file, name, array); });
-  read_array(file, "training/replay/rows", replay_.ring.rows);
-  read_array(file, "training/replay/leaves", replay_.ring.tree.leaves);
-  read_array(file, "training/replay/cursor", replay_.ring.cursor);
-  read_array(file, "training/replay/counts", replay_.counts);
-  read_array(file, "training/replay/smallest", buffers_.draws.smallest);
-  read_array(file, "training/environments", collect_buffers_.environments);
-  read_array(file, "training/records", buffers_.records);
-  if (buffers_.causal.records.size() > 0) read_array(file, "training/causal", buffers_.causal.records);
+  visit_arrays([&](const char* name, const auto& array) { read_array(file, name, array); });
   kernels::rebuild(space_, replay_.ring.tree);
   kernels::write_states(space_, collect_arguments_, collect_buffers_);
   progress_.epoch = file.read_scalar<std::int64_t>("training/progress/epoch");

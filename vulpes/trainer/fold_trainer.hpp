@@ -96,6 +96,9 @@ class FoldTrainer {
   /// Waits for what the open epoch's record needs; false when the guard had stopped training in it.
   bool evaluate_open_epoch();
   EpochResult report_open_epoch();
+  /// Calls f(name in a checkpoint, View) for what it holds beside the learner's buffers.
+  template <class F>
+  void visit_arrays(const F& f) const;
   void write_open_epoch(io::H5Writer& file) const;
   void read_open_epoch(const io::H5Reader& file);
 
